@@ -67,6 +67,7 @@ class TracedVjp:
         self._residuals: list[list[Tensor]] = []  # for gradients of order 1, 2, ...; each includes the previous ones
         self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
+        self._needed: list[bool] | None = None
         self._dependencies: list[Dependencies] = []  # of backward passes, which may call other Cells than the forward
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
@@ -122,7 +123,7 @@ class TracedVjp:
         positions = enumerate([*self.outs, *known])
         return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
 
-    def _execute(self, arguments: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
+    def _execute(self, arguments: Sequence[Tensor], orders: int, own: bool = False) -> tuple[Tensor, ...]:
         with TRACING_LOCK:
             if orders not in self._plans:
                 outputs = [*self.outs, *self.residuals(orders)]
@@ -131,17 +132,25 @@ class TracedVjp:
         if TRACING.trace is not None:
             return tuple(interpret(plans.program, arguments))
         arrays = [x._data for x in arguments]
-        return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
+        plan = plans.of(arrays)
+        return tuple([wrap(array) for array in (plan.replay_apart(arrays) if own else plan.replay(arrays))])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
         """Compute the gradients of the inputs from the gradients of the results and of higher-order residuals."""
         positions = [*self.outs, *self.residuals(orders)]
-        # The positions of results with a gradient; residuals have one in higher orders only.
-        pairs = enumerate(zip(douts, positions, strict=True))
-        present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
         values = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
         for place, number in self.input_at.items():
             values[place] = entry.inputs[number]
+        return self._pulled(values, douts, orders, events)
+
+    def _pulled(
+        self, values: dict[Any, Tensor], douts: Sequence[Tensor | None], orders: int, events: Events, own: bool = False
+    ) -> Sequence[Any]:
+        """`pull` from the inputs, results and residuals by their places, without those that no gradient needs."""
+        positions = [*self.outs, *self.residuals(orders)]
+        # The positions of results with a gradient; residuals have one in higher orders only.
+        pairs = enumerate(zip(douts, positions, strict=True))
+        present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
         # A backward pass that uses a Value as a constant captures it without its place on the tape.
         values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
@@ -151,9 +160,10 @@ class TracedVjp:
             # Use it here, with zeros for missing gradients.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
-        seeds = [or_zeros(douts[n], entry.specs[n]) for n in present]
+        seeds = [or_zeros(douts[n], positions[n]._data.spec) for n in present]
         captured = [values[_place(tensor)] for tensor in reverse.captured]
-        found = reverse.vjp([*seeds, *captured], {})
+        arguments = [*seeds, *captured]
+        found = reverse.vjp._execute(arguments, 0, own) if own else reverse.vjp(arguments, {})
         results = iter(reverse.noted.pass_on(found, events) if reverse.noted.positions else found)
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
         for watch in FINITE if TRACING.trace is None else ():
@@ -161,6 +171,29 @@ class TracedVjp:
             for number, grad in enumerate(grads):
                 watch.gradient(who, self._called(number), grad)
         return grads
+
+    # --- for the gradients of another library, which stores the Tensors itself ---
+
+    def stored(self) -> list[Tensor]:
+        """The traced inputs, results and residuals: `backward` takes the Tensors of a run in this order."""
+        return [*self.inputs, *self.outs, *self.residuals(1)]
+
+    def needed(self) -> list[bool]:
+        """Whether `backward` needs each of `stored`; pass None for the others."""
+        if self._needed is None:
+            read = {x._data for x in self._reverse(self._all_of([])).captured}
+            self._needed = [x._data in read for x in self.stored()]
+        return self._needed
+
+    def forward(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """Run it, and return the results and the residuals. Each has memory of its own, which the caller may write."""
+        return self._execute(arguments, 1, own=True)
+
+    def backward(self, stored: Sequence[Tensor | None], douts: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradients of arguments and trainable Parameters, each with memory of its own, from those of the results."""
+        pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several in one place wins
+        values = {_place(x): known for x, known in pairs if known is not None}
+        return self._pulled(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)
 
     def _called(self, number: int) -> str:
         first = len(self.inputs) - len(self.trainable)

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from snncell.compiler.fuse import fuse, side_by_side
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, bytes_of, last_uses
@@ -109,6 +111,17 @@ class Plan:
                 return self._replay(arrays)
         return self._replay(arrays)
 
+    def replay_apart(self, arrays: Sequence[Any]) -> list[Any]:
+        """`replay` for a caller that writes to the results: copy those that share memory with anything else."""
+        results = self.replay(arrays)
+        parameters = [parameter._data for parameter in (*self.program.parameters, *self.program.written)]
+        used = {owner_of(x) for x in (*arrays, *parameters, *self._template) if x is not None}
+        for number, result in enumerate(results):
+            if owner_of(result) in used or not (result.flags.c_contiguous and result.flags.writeable):
+                results[number] = result.copy()
+            used.add(owner_of(results[number]))
+        return results
+
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
         if not self.multiplies:
             results: list[Any] = quietly(self.carry_out, arrays)
@@ -169,6 +182,13 @@ class Plan:
     def targets(self) -> dict[Value, int]:
         """The Values whose arrays the caller can provide, with their slots."""
         return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
+
+
+def owner_of(array: np.ndarray[Any, Any]) -> int:
+    """The identity of the array that owns the memory of a view."""
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return id(array)
 
 
 class Plans:

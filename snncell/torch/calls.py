@@ -1,0 +1,236 @@
+"""Compiled calls of a Cell for PyTorch: a torch.autograd.Function, and custom operators that torch.compile can trace.
+
+Both run the same two kernels. The custom operators are for torch.compile only, because each call of one takes about
+60 us more than an autograd.Function.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from snncell.base.config import FINITE
+from snncell.compiler.compiled import Compiled
+from snncell.compiler.jit import Jitted
+from snncell.errors import ArgumentError, GradientError, TraceError
+from snncell.ops import stop_gradient
+from snncell.tape import structure
+from snncell.tape.state import TRACING, Tape, recording_on
+from snncell.tape.tensor import Tensor, wrap
+from snncell.torch.sharing import SharedParameters, array_of
+
+_next_key = itertools.count(1).__next__
+Flags = Sequence[bool]  # for each input and each Parameter, whether a gradient is wanted
+
+
+class CompiledCalls:
+    """The compiled calls of one Cell, traced once for each combination of shapes, dtypes and wanted gradients.
+
+    Custom operators take only tensors, numbers and strings, so they find this object by its `key`.
+    """
+
+    by_key: weakref.WeakValueDictionary[int, CompiledCalls] = weakref.WeakValueDictionary()
+
+    def __init__(self, name: str, call: Callable[..., Any], shared: SharedParameters) -> None:
+        self.name, self.call, self.shared = name, call, shared
+        self.jitted: dict[Flags, Jitted] = {}  # by the wanted gradients of inputs
+        self.structure: Any = None  # of the result of the last call, with the numbers of its Tensors
+        self._last: Compiled | None = None
+        self.key = _next_key()
+        self.by_key[self.key] = self
+
+    def look_up(self, leaves: Sequence[Tensor], wanted: Flags, taped: bool) -> Compiled:
+        """Find or trace the call for inputs like these."""
+        if FINITE or TRACING.unfused:
+            raise ArgumentError(
+                f"fused({self.name}): check_finite=True and testing.unfused() see the operations of Cells only. Call "
+                f"the Cell itself: module.snncell(snncell.Tensor(x))."
+            )
+        if self.shared.outdated:  # a Parameter has another dtype
+            self.jitted.clear()
+            self.shared.outdated = False
+        wanted = tuple(wanted[: len(leaves)])
+        jitted = self.jitted.get(wanted) or self.jitted.setdefault(wanted, self._new_jitted(wanted))
+        with recording_on(Tape() if taped else None):
+            compiled = jitted.lookup(tuple(leaves), {})[0]
+        if compiled.hooks:
+            raise GradientError(
+                f"fused({self.name}): the Cell registers a hook on its own input, which PyTorch would not call. Use "
+                f"x.register_hook of PyTorch instead."
+            )
+        if compiled is not self._last:
+            number = len(compiled.vjp.outs if compiled.vjp else compiled.traced.outputs) - len(compiled.noted.extra)
+            self._last, self.structure = compiled, structure.unflatten(compiled.structure_of_out, range(number))
+        return compiled
+
+    def _new_jitted(self, wanted: Flags) -> Jitted:
+        call = self.call
+
+        def run(*inputs: Tensor) -> Any:
+            return call(*[x if want else stop_gradient(x) for x, want in zip(inputs, wanted, strict=True)])
+
+        return Jitted(run, self.name)
+
+    def run(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any]:
+        """The results without a gradient."""
+        self.shared.bind(parameters)
+        leaves = [wrap(array_of(x)) for x in inputs]
+        compiled = self.look_up(leaves, (False,) * len(inputs), taped=False)
+        arrays = [x._data for x in leaves]
+        results = [wrap(x) for x in compiled.plan(arrays).replay_apart(arrays)]
+        return self._returned(compiled, results)
+
+    def forward(
+        self, wanted: Flags, inputs: Sequence[Any], parameters: Sequence[Any]
+    ) -> tuple[Compiled, list[Any], list[Any]]:
+        """The results, and the residuals for the backward pass."""
+        self.shared.bind(parameters, wanted[len(inputs) :])
+        leaves = [wrap(array_of(x)) for x in inputs]
+        compiled = self.look_up(leaves, wanted, taped=True)
+        assert compiled.vjp is not None
+        every, number = compiled.vjp.forward(leaves), len(compiled.vjp.outs)
+        return compiled, self._returned(compiled, every[:number]), [torch.from_numpy(x._data) for x in every[number:]]
+
+    def _returned(self, compiled: Compiled, results: Sequence[Tensor]) -> list[Any]:
+        if compiled.noted.positions:
+            results = compiled.noted.pass_on(results, {})
+        self.shared.publish()
+        return [torch.from_numpy(x._data) for x in results]
+
+    def stored(
+        self, compiled: Compiled, inputs: Sequence[Any], parameters: Sequence[Any], results: Sequence[Any]
+    ) -> list[Any]:
+        """The tensors that the backward pass needs, and None for the others. `results` include the residuals."""
+        assert compiled.vjp is not None
+        trained = [parameters[self.shared.number_of(p)] for p in compiled.vjp.trainable]
+        every = [*inputs, *trained, *results]
+        return [x if need else None for x, need in zip(every, compiled.vjp.needed(), strict=True)]
+
+    def backward(self, compiled: Compiled, stored: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
+        """The gradients of inputs and Parameters from those of the results; None where there is none."""
+        vjp = compiled.vjp
+        assert vjp is not None
+        found = vjp.backward(*[[None if x is None else wrap(array_of(x)) for x in part] for part in (stored, douts)])
+        grads = [None if grad is None else torch.from_numpy(grad._data) for grad in found]
+        inputs = len(grads) - len(vjp.trainable)
+        of_parameters: list[Any] = [None] * len(self.shared.parameters)
+        for parameter, grad in zip(vjp.trainable, grads[inputs:], strict=True):
+            of_parameters[self.shared.number_of(parameter)] = grad
+        return [*grads[:inputs], *of_parameters]
+
+
+class CallFunction(torch.autograd.Function):
+    """A call in eager mode."""
+
+    @staticmethod
+    def forward(ctx: Any, calls: CompiledCalls, count: int, wanted: Flags, *tensors: Any) -> Any:
+        inputs, parameters = tensors[:count], tensors[count:]
+        compiled, results, residuals = calls.forward(wanted, inputs, parameters)
+        ctx.calls, ctx.compiled = calls, compiled
+        ctx.save_for_backward(*calls.stored(compiled, inputs, parameters, [*results, *residuals]))
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *douts: Any) -> Any:
+        if torch.is_grad_enabled():
+            # Not once_differentiable, because torch.autograd.grad with inputs leaves out the gradients that it refuses.
+            raise GradientError(
+                f"fused({ctx.calls.name}): there is no second-order gradient, so create_graph must be False. For higher "
+                f"orders, take gradients of the Cell, module.snncell, by snncell.grad."
+            )
+        return None, None, None, *ctx.calls.backward(ctx.compiled, ctx.saved_tensors, douts)
+
+
+# --- torch.compile ----------------------------------------------------------------------------------------------------
+
+
+def _specs_of(inputs: Sequence[Any]) -> str:
+    """Dtypes and shapes as text, which a custom operator takes as a constant."""
+    return ";".join(" ".join([str(x.dtype).removeprefix("torch."), *(str(int(n)) for n in x.shape)]) for x in inputs)
+
+
+def _pure_call(key: int, specs: str, wanted: Flags) -> tuple[CompiledCalls, Compiled]:
+    """The call for inputs with the dtypes and shapes of `specs`."""
+    calls = CompiledCalls.by_key[key]
+    parts = [spec.split(" ") for spec in specs.split(";")]
+    leaves = [wrap(np.broadcast_to(np.zeros((), kind), tuple(map(int, shape)))) for kind, *shape in parts]
+    with _disable_current_modes():  # while torch.compile traces with fake tensors, the random state of PyTorch is one too
+        compiled = calls.look_up(leaves, wanted, taped=any(wanted))
+        if compiled.vjp is not None:
+            compiled.vjp.needed()  # traces the backward pass
+    if compiled.vjp.trace.written if compiled.vjp else compiled.traced.written:
+        raise TraceError(
+            f"fused({calls.name}): the Cell draws random numbers or updates statistics, so torch.compile could run it "
+            f"twice or not at all. Leave it out of the compiled graph: net.layer = torch.compiler.disable(net.layer)."
+        )
+    return calls, compiled
+
+
+def _empty(shape: Sequence[int], dtype: Any) -> Any:
+    return torch.empty(tuple(shape), dtype=torch.from_numpy(np.empty(0, dtype)).dtype)
+
+
+@torch.library.custom_op("snncell::forward", mutates_args=())
+def forward_operator(
+    key: int, wanted: list[bool], inputs: list[torch.Tensor], parameters: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The results of a call, then the residuals if a gradient is wanted."""
+    calls, _ = _pure_call(key, _specs_of(inputs), wanted)
+    if not any(wanted):
+        return calls.run(inputs, parameters)
+    _, results, residuals = calls.forward(wanted, inputs, parameters)
+    return [*results, *residuals]
+
+
+@forward_operator.register_fake
+def _forward_shapes(key: int, wanted: Any, inputs: Any, parameters: Any) -> list[Any]:
+    _, compiled = _pure_call(key, _specs_of(inputs), wanted)
+    vjp = compiled.vjp
+    values = [x._data for x in (*vjp.outs, *vjp.residuals(1))] if vjp else compiled.traced.outputs
+    return [_empty(*value.spec) for value in values]
+
+
+@torch.library.custom_op("snncell::backward", mutates_args=())
+def backward_operator(
+    key: int, specs: str, wanted: list[bool], stored: list[torch.Tensor | None], douts: list[torch.Tensor | None]
+) -> list[torch.Tensor]:
+    """The wanted gradients of inputs and Parameters."""
+    calls, compiled = _pure_call(key, specs, wanted)
+    grads = calls.backward(compiled, stored, douts)
+    pairs = zip(grads, wanted, _backward_shapes(key, specs, [True] * len(grads), stored, douts), strict=True)
+    return [empty.zero_() if grad is None else grad for grad, want, empty in pairs if want]
+
+
+@backward_operator.register_fake
+def _backward_shapes(key: int, specs: str, wanted: Any, stored: Any, douts: Any) -> list[Any]:
+    parts = [spec.split(" ") for spec in specs.split(";")]
+    every = [(tuple(map(int, shape)), kind) for kind, *shape in parts]
+    every += [(p.shape, p._data.dtype) for p in CompiledCalls.by_key[key].shared.parameters]
+    return [_empty(*spec) for spec, want in zip(every, wanted, strict=True) if want]
+
+
+def _set_up_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    key, wanted, tensors, parameters = inputs
+    ctx.key, ctx.wanted, ctx.specs, ctx.counts = key, wanted, _specs_of(tensors), (len(tensors), len(parameters))
+    calls, compiled = _pure_call(key, ctx.specs, wanted)
+    ctx.set_materialize_grads(False)
+    if compiled.vjp is not None:
+        ctx.results = len(compiled.vjp.outs)
+        ctx.save_for_backward(*calls.stored(compiled, tensors, parameters, output))
+
+
+def _pull(ctx: Any, douts: Sequence[Any]) -> Any:
+    stored, of_results = [*ctx.saved_tensors], [*douts[: ctx.results]]
+    grads = iter(backward_operator(ctx.key, ctx.specs, ctx.wanted, stored, of_results))
+    every = [next(grads) if want else None for want in ctx.wanted]
+    return None, None, every[: ctx.counts[0]], every[ctx.counts[0] :]
+
+
+forward_operator.register_autograd(_pull, setup_context=_set_up_backward)

@@ -1,0 +1,244 @@
+"""`fused`: a Cell as a torch.nn.Module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Self
+
+import torch
+
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.errors import ArgumentError, ArgumentTypeError, DeviceError, GradientError, NameClashError, ShapeError
+from snncell.nn.time.multistep import MultiStep, count_states, initial_states
+from snncell.nn.time.states import find_statefuls
+from snncell.torch.calls import CallFunction, CompiledCalls, forward_operator
+from snncell.torch.sharing import SharedParameters, check_tensor
+
+States = Literal["initial", "returned", "kept"]
+
+
+def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> torch.nn.Module:
+    """Make a torch.nn.Module of a Cell, with one compiled kernel for the forward pass and one for the backward pass.
+
+    Use it to replace the neuron of a PyTorch, SpikingJelly or snnTorch script, and keep the rest of the script. The
+    module does what `nn.MultiStep(cell)` does: it runs the neuron over time, (T, B, ...) -> (T, B, ...). A Cell without
+    states, for example a `MultiStep` or a whole network, is called as it is.
+
+    The Parameters of the Cell are `torch.nn.Parameter`s of the module under the same paths, in the same memory:
+    optimisers of PyTorch train them, `state_dict` contains them, and `module.snncell` is the Cell. Parameters with
+    `requires_grad=False` are buffers. The range of a learned constant is applied at the next call. `train()` and
+    `eval()` switch the Cell as well.
+
+    Inputs are torch tensors on the CPU, of float32, float64, float16, integers or bools. Inputs, results and gradients
+    are not copied, even if they are not contiguous; kernels copy what they cannot read in place. The first call for a
+    combination of shapes and dtypes compiles or loads the kernels.
+
+    Args:
+        cell: a neuron, `construct(x, *states) -> (output, *states)`, or a Cell without states.
+        over_time: False for a module of one time step, (B, ...) -> (B, ...), for a loop over time in Python.
+        states: "initial" to begin each call with the initial states; "returned" to pass states and get them back, as
+            `module(x, *states)`, where None stands for an initial state; or "kept" to continue with the states of the
+            last call until `module.reset()`. The default is "initial", or for a single step "returned". Returned states
+            come as `(y, (state, ...))` over time, and as `(y, state, ...)` from a single step.
+    Raises: ArgumentError for a Cell with `nn.Stateful` inside, for options of neurons with another Cell, and for a
+        single step without states; DeviceError for tensors that are not on the CPU; GradientError inside of
+        torch.func. A second-order gradient raises PyTorch's error of `once_differentiable`.
+    Example:
+        >>> import torch
+        >>> from snncell.torch import fused
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), fused(nn.LIFNode.like("snntorch", beta=0.9)))
+        >>> net(torch.ones(10, 2, 4)).shape  # (T, B, N)
+        torch.Size([10, 2, 8])
+    """
+    neuron = _is_neuron(cell)
+    chosen: States = states or ("initial" if over_time or not neuron else "returned")
+    name = type(cell).__name__
+    if not neuron and (not over_time or chosen != "initial"):
+        raise ArgumentError(
+            f"fused({name}): over_time and states are for neurons, Cells construct(x, *states) -> (output, *states), "
+            f"but {name} has no states or runs over time itself. Leave them out, or pass the neuron itself."
+        )
+    if not over_time and chosen == "initial":
+        raise ArgumentError(
+            f"fused({name}): with over_time=False, states must be 'returned' or 'kept', because each step continues "
+            f"with the states of the step before."
+        )
+    if find_statefuls(cell):
+        raise ArgumentError(
+            f"fused({name}): nn.Stateful stops gradients between calls, which PyTorch does not expect. Pass the neuron "
+            f"with states='kept' instead."
+        )
+    if any(one._buffers for _, one in cell.cells_and_names()):
+        raise ArgumentError(
+            f"fused({name}): the Cell has buffers, which PyTorch could not load. Make them Parameters: "
+            f"Parameter(value, requires_grad=False)."
+        )
+    return (FusedNeuron if chosen == "kept" else FusedCell)(cell, neuron, over_time, chosen != "initial")
+
+
+def _is_neuron(cell: Cell) -> bool:
+    """True for a Cell of one time step with states."""
+    if cell._over_time or getattr(cell, "construct", None) is None:
+        return False
+    return hasattr(cell, "init_state") or count_states(cell) > 0
+
+
+class FusedCell(torch.nn.Module):  # type: ignore[misc]
+    """The module that `fused` returns."""
+
+    def __init__(self, cell: Cell, neuron: bool, over_time: bool, with_states: bool) -> None:
+        super().__init__()
+        self.snncell = cell
+        self._neuron, self._over_time, self._with_states = neuron, over_time, with_states
+        self._places: list[tuple[torch.nn.Module, str]] = []  # of the torch parameter of each Parameter
+        for path, parameter in cell.parameters_and_names():
+            self._register(path, parameter)
+        cell.set_train(self.training)
+        self._connect()
+
+    def _register(self, path: str, parameter: Any) -> None:
+        """Make a parameter or buffer of a submodule for each Parameter, so that paths are keys of `state_dict`."""
+        who = f"fused({type(self.snncell).__name__})"
+        if parameter.device != "cpu":
+            raise DeviceError(f"{who}: Parameter {path!r} is on the GPU; fused modules run on the CPU. Use cell.to('cpu').")
+        *folders, name = path.split(".")
+        holder: Any = self
+        tensor = torch.from_numpy(parameter._data.copy())  # a copy, because earlier results may share the memory
+        try:
+            for folder in folders:
+                if folder not in holder._modules:
+                    holder.add_module(folder, torch.nn.Module())
+                holder = holder._modules[folder]
+            if parameter.requires_grad and parameter.dtype.is_float:
+                holder.register_parameter(name, torch.nn.Parameter(tensor))
+            else:
+                holder.register_buffer(name, tensor)
+        except KeyError as error:
+            raise NameClashError(f"{who}: a torch module cannot have a parameter {path!r}: {error}. Rename it.") from None
+        self._places.append((holder, name))
+
+    def _connect(self) -> None:
+        """Share the memory of Parameters, and forget compiled calls."""
+        cell, name = self.snncell, type(self.snncell).__name__
+        call: Callable[..., Any] = cell
+        if self._neuron:
+            call = MultiStep(cell, return_states=self._with_states) if self._over_time else _step_of(cell)
+        shared = SharedParameters(name, list(cell.get_parameters()))
+        self._calls = CompiledCalls(name, call, shared)
+        tensors = self._tensors()
+        if all(x.device.type == "cpu" for x in tensors):  # otherwise the next call raises
+            shared.bind(tensors)
+
+    def _tensors(self) -> list[Any]:
+        return [getattr(holder, name) for holder, name in self._places]
+
+    def forward(self, x: Any, *states: Any) -> Any:
+        """Run the Cell."""
+        if all(state is None for state in states):
+            states = ()
+        inputs, parameters, calls = [x, *states], self._tensors(), self._calls
+        autocast = torch.is_autocast_enabled("cpu")
+        for number, tensor in enumerate(inputs):
+            if not isinstance(tensor, torch.Tensor):
+                raise ArgumentTypeError(
+                    f"fused({calls.name}): input {number} must be a torch.Tensor, not {came(tensor)}. Use "
+                    f"torch.as_tensor(x), or call the Cell itself: module.snncell."
+                )
+            if autocast and tensor.dtype in (torch.bfloat16, torch.float16):
+                inputs[number] = tensor.float()  # as autocast does for operations that need float32
+            check_tensor(inputs[number], f"fused({calls.name}): input {number}")
+        gradient = torch.is_grad_enabled()
+        wanted = tuple([gradient and tensor.requires_grad for tensor in (*inputs, *parameters)])
+        if torch.compiler.is_compiling():
+            results = forward_operator(calls.key, list(wanted), inputs, parameters)
+        elif torch._C._are_functorch_transforms_active():
+            raise GradientError(
+                f"fused({calls.name}): torch.func transforms such as grad and vmap cannot see into compiled kernels. "
+                f"Use loss.backward() or torch.autograd.grad, and put samples on the batch axis instead of vmap."
+            )
+        elif any(wanted):
+            results = CallFunction.apply(calls, len(inputs), wanted, *inputs, *parameters)
+        else:
+            results = calls.run(inputs, parameters)
+        return _fill(calls.structure, results)
+
+    def reset_mem(self) -> Any:
+        """The states before the first step, None for each; snnTorch's name."""
+        states = (None,) * count_states(self.snncell)
+        return states[0] if len(states) == 1 else states
+
+    init_leaky = init_synaptic = init_alpha = init_lapicque = reset_mem  # names in snnTorch's tutorials
+
+    # --- of torch.nn.Module -------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch the module and its Cell to training mode or to evaluation."""
+        super().train(mode)
+        self.snncell.set_train(mode)
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._connect()
+        return self
+
+    def __repr__(self) -> str:
+        return f"fused({self.snncell!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_calls"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._connect()
+
+
+class FusedNeuron(FusedCell):
+    """A neuron that keeps its states from call to call."""
+
+    _kept: tuple[Any, ...] = ()
+
+    def forward(self, x: Any) -> Any:
+        """Run the neuron from the states of the last call."""
+        shape = (x.shape[1:] if self._over_time else x.shape) if isinstance(x, torch.Tensor) else ()
+        if self._kept and shape[:1] != self._kept[0].shape[:1]:
+            raise ShapeError(
+                f"fused({self._calls.name}): the kept states are of {self._kept[0].shape[0]} samples, but the input has "
+                f"{shape[0]}. Call reset() between batches."
+            )
+        y, *states = super().forward(x, *self._kept)
+        self._kept = tuple(states[0] if self._over_time else states)
+        return y
+
+    def reset(self) -> None:
+        """Begin the next call with the initial states, as SpikingJelly's `functional.reset_net` does."""
+        self._kept = ()
+
+    def detach(self) -> None:
+        """Stop gradients between the last call and the next, as SpikingJelly's `functional.detach_net` does."""
+        self._kept = tuple(state.detach() for state in self._kept)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_kept": ()}
+
+
+def _step_of(cell: Cell) -> Callable[..., Any]:
+    """One step, from the initial states if there are none."""
+
+    def step(x: Any, *states: Any) -> Any:
+        return cell(x, *(states or initial_states(cell, x)))
+
+    return step
+
+
+def _fill(template: Any, tensors: Any) -> Any:
+    """A structure with tensors in place of their numbers; torch.compile traces this."""
+    if type(template) is int:
+        return tensors[template]
+    if isinstance(template, dict):
+        return {key: _fill(part, tensors) for key, part in template.items()}
+    if isinstance(template, (tuple, list)):
+        parts = [_fill(part, tensors) for part in template]
+        return tuple(parts) if isinstance(template, tuple) else parts
+    return template
