@@ -17,6 +17,7 @@ data, plot, io                       data sets and batches; figures; checkpoints
 train                                `fit`, `evaluate` and their building blocks
 mindspore                            MindSpore's API: Model, callbacks, metric objects, training Cells
 sklearn                              SNNClassifier and SNNRegressor for scikit-learn: `import snncell.sklearn`
+torch                                a Cell as a PyTorch module: `from snncell.torch import fused`
 """
 
 import importlib as _importlib
@@ -99,7 +100,7 @@ _LAZY = (
     "context", "data", "distributed", "encode", "energy", "io", "mindspore", "monitoring", "nir", "plot", "quantise",
     "testing", "train",
 )  # fmt: skip
-_APART = ("sklearn",)  # also lazy, but not in __all__, because scikit-learn may be missing
+_APART = ("sklearn", "torch")  # also lazy, but not in __all__: scikit-learn may be missing, and torch is PyTorch's name
 
 # Names of `train` that MindSpore exports from its top level.
 _OF_TRAIN = (

@@ -187,10 +187,10 @@ class TracedVjp:
 
     def forward(self, arguments: Sequence[Tensor]) -> list[Tensor]:
         """Run it, and return the results and the residuals. Each has memory of its own, which the caller may write."""
-        return self._execute(arguments, 1, own=True)
+        return list(self._execute(arguments, 1, own=True))
 
     def backward(self, stored: Sequence[Tensor | None], douts: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradients of arguments and trainable Parameters, each with memory of its own, from those of the results."""
+        """The gradients of arguments and trainable Parameters from those of the results, each in memory of its own."""
         pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several in one place wins
         values = {_place(x): known for x, known in pairs if known is not None}
         return self._pulled(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class CompiledCalls:
     Custom operators take only tensors, numbers and strings, so they find this object by its `key`.
     """
 
-    by_key: weakref.WeakValueDictionary[int, CompiledCalls] = weakref.WeakValueDictionary()
+    by_key: ClassVar[weakref.WeakValueDictionary[int, CompiledCalls]] = weakref.WeakValueDictionary()
 
     def __init__(self, name: str, call: Callable[..., Any], shared: SharedParameters) -> None:
         self.name, self.call, self.shared = name, call, shared
@@ -125,11 +125,12 @@ class CompiledCalls:
         return [*grads[:inputs], *of_parameters]
 
 
-class CallFunction(torch.autograd.Function):
+class CallFunction(torch.autograd.Function):  # type: ignore[misc]
     """A call in eager mode."""
 
     @staticmethod
     def forward(ctx: Any, calls: CompiledCalls, count: int, wanted: Flags, *tensors: Any) -> Any:
+        """The results of the Cell for `count` inputs, followed by all Parameters."""
         inputs, parameters = tensors[:count], tensors[count:]
         compiled, results, residuals = calls.forward(wanted, inputs, parameters)
         ctx.calls, ctx.compiled = calls, compiled
@@ -139,11 +140,12 @@ class CallFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *douts: Any) -> Any:
+        """The gradients of inputs and Parameters."""
         if torch.is_grad_enabled():
             # Not once_differentiable, because torch.autograd.grad with inputs leaves out the gradients that it refuses.
             raise GradientError(
-                f"fused({ctx.calls.name}): there is no second-order gradient, so create_graph must be False. For higher "
-                f"orders, take gradients of the Cell, module.snncell, by snncell.grad."
+                f"fused({ctx.calls.name}): there is no second-order gradient, so create_graph must be False. For it, "
+                f"take gradients of the Cell, module.snncell, by snncell.grad."
             )
         return None, None, None, *ctx.calls.backward(ctx.compiled, ctx.saved_tensors, douts)
 
@@ -161,7 +163,9 @@ def _pure_call(key: int, specs: str, wanted: Flags) -> tuple[CompiledCalls, Comp
     calls = CompiledCalls.by_key[key]
     parts = [spec.split(" ") for spec in specs.split(";")]
     leaves = [wrap(np.broadcast_to(np.zeros((), kind), tuple(map(int, shape)))) for kind, *shape in parts]
-    with _disable_current_modes():  # while torch.compile traces with fake tensors, the random state of PyTorch is one too
+    with (
+        _disable_current_modes()
+    ):  # while torch.compile traces with fake tensors, the random state of PyTorch is one too
         compiled = calls.look_up(leaves, wanted, taped=any(wanted))
         if compiled.vjp is not None:
             compiled.vjp.needed()  # traces the backward pass
@@ -177,8 +181,7 @@ def _empty(shape: Sequence[int], dtype: Any) -> Any:
     return torch.empty(tuple(shape), dtype=torch.from_numpy(np.empty(0, dtype)).dtype)
 
 
-@torch.library.custom_op("snncell::forward", mutates_args=())
-def forward_operator(
+def _forward(
     key: int, wanted: list[bool], inputs: list[torch.Tensor], parameters: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """The results of a call, then the residuals if a gradient is wanted."""
@@ -189,7 +192,6 @@ def forward_operator(
     return [*results, *residuals]
 
 
-@forward_operator.register_fake
 def _forward_shapes(key: int, wanted: Any, inputs: Any, parameters: Any) -> list[Any]:
     _, compiled = _pure_call(key, _specs_of(inputs), wanted)
     vjp = compiled.vjp
@@ -197,8 +199,7 @@ def _forward_shapes(key: int, wanted: Any, inputs: Any, parameters: Any) -> list
     return [_empty(*value.spec) for value in values]
 
 
-@torch.library.custom_op("snncell::backward", mutates_args=())
-def backward_operator(
+def _backward(
     key: int, specs: str, wanted: list[bool], stored: list[torch.Tensor | None], douts: list[torch.Tensor | None]
 ) -> list[torch.Tensor]:
     """The wanted gradients of inputs and Parameters."""
@@ -208,7 +209,6 @@ def backward_operator(
     return [empty.zero_() if grad is None else grad for grad, want, empty in pairs if want]
 
 
-@backward_operator.register_fake
 def _backward_shapes(key: int, specs: str, wanted: Any, stored: Any, douts: Any) -> list[Any]:
     parts = [spec.split(" ") for spec in specs.split(";")]
     every = [(tuple(map(int, shape)), kind) for kind, *shape in parts]
@@ -233,4 +233,8 @@ def _pull(ctx: Any, douts: Sequence[Any]) -> Any:
     return None, None, every[: ctx.counts[0]], every[ctx.counts[0] :]
 
 
+forward_operator: Any = torch.library.custom_op("snncell::forward", _forward, mutates_args=())
+backward_operator: Any = torch.library.custom_op("snncell::backward", _backward, mutates_args=())
+forward_operator.register_fake(_forward_shapes)
+backward_operator.register_fake(_backward_shapes)
 forward_operator.register_autograd(_pull, setup_context=_set_up_backward)

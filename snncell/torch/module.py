@@ -1,87 +1,18 @@
-"""`fused`: a Cell as a torch.nn.Module."""
+"""Torch modules of Cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.errors import ArgumentError, ArgumentTypeError, DeviceError, GradientError, NameClashError, ShapeError
+from snncell.errors import ArgumentTypeError, DeviceError, GradientError, NameClashError, ShapeError
 from snncell.nn.time.multistep import MultiStep, count_states, initial_states
-from snncell.nn.time.states import find_statefuls
 from snncell.torch.calls import CallFunction, CompiledCalls, forward_operator
 from snncell.torch.sharing import SharedParameters, check_tensor
-
-States = Literal["initial", "returned", "kept"]
-
-
-def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> torch.nn.Module:
-    """Make a torch.nn.Module of a Cell, with one compiled kernel for the forward pass and one for the backward pass.
-
-    Use it to replace the neuron of a PyTorch, SpikingJelly or snnTorch script, and keep the rest of the script. The
-    module does what `nn.MultiStep(cell)` does: it runs the neuron over time, (T, B, ...) -> (T, B, ...). A Cell without
-    states, for example a `MultiStep` or a whole network, is called as it is.
-
-    The Parameters of the Cell are `torch.nn.Parameter`s of the module under the same paths, in the same memory:
-    optimisers of PyTorch train them, `state_dict` contains them, and `module.snncell` is the Cell. Parameters with
-    `requires_grad=False` are buffers. The range of a learned constant is applied at the next call. `train()` and
-    `eval()` switch the Cell as well.
-
-    Inputs are torch tensors on the CPU, of float32, float64, float16, integers or bools. Inputs, results and gradients
-    are not copied, even if they are not contiguous; kernels copy what they cannot read in place. The first call for a
-    combination of shapes and dtypes compiles or loads the kernels.
-
-    Args:
-        cell: a neuron, `construct(x, *states) -> (output, *states)`, or a Cell without states.
-        over_time: False for a module of one time step, (B, ...) -> (B, ...), for a loop over time in Python.
-        states: "initial" to begin each call with the initial states; "returned" to pass states and get them back, as
-            `module(x, *states)`, where None stands for an initial state; or "kept" to continue with the states of the
-            last call until `module.reset()`. The default is "initial", or for a single step "returned". Returned states
-            come as `(y, (state, ...))` over time, and as `(y, state, ...)` from a single step.
-    Raises: ArgumentError for a Cell with `nn.Stateful` inside, for options of neurons with another Cell, and for a
-        single step without states; DeviceError for tensors that are not on the CPU; GradientError inside of
-        torch.func. A second-order gradient raises PyTorch's error of `once_differentiable`.
-    Example:
-        >>> import torch
-        >>> from snncell.torch import fused
-        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), fused(nn.LIFNode.like("snntorch", beta=0.9)))
-        >>> net(torch.ones(10, 2, 4)).shape  # (T, B, N)
-        torch.Size([10, 2, 8])
-    """
-    neuron = _is_neuron(cell)
-    chosen: States = states or ("initial" if over_time or not neuron else "returned")
-    name = type(cell).__name__
-    if not neuron and (not over_time or chosen != "initial"):
-        raise ArgumentError(
-            f"fused({name}): over_time and states are for neurons, Cells construct(x, *states) -> (output, *states), "
-            f"but {name} has no states or runs over time itself. Leave them out, or pass the neuron itself."
-        )
-    if not over_time and chosen == "initial":
-        raise ArgumentError(
-            f"fused({name}): with over_time=False, states must be 'returned' or 'kept', because each step continues "
-            f"with the states of the step before."
-        )
-    if find_statefuls(cell):
-        raise ArgumentError(
-            f"fused({name}): nn.Stateful stops gradients between calls, which PyTorch does not expect. Pass the neuron "
-            f"with states='kept' instead."
-        )
-    if any(one._buffers for _, one in cell.cells_and_names()):
-        raise ArgumentError(
-            f"fused({name}): the Cell has buffers, which PyTorch could not load. Make them Parameters: "
-            f"Parameter(value, requires_grad=False)."
-        )
-    return (FusedNeuron if chosen == "kept" else FusedCell)(cell, neuron, over_time, chosen != "initial")
-
-
-def _is_neuron(cell: Cell) -> bool:
-    """True for a Cell of one time step with states."""
-    if cell._over_time or getattr(cell, "construct", None) is None:
-        return False
-    return hasattr(cell, "init_state") or count_states(cell) > 0
 
 
 class FusedCell(torch.nn.Module):  # type: ignore[misc]
@@ -101,7 +32,9 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         """Make a parameter or buffer of a submodule for each Parameter, so that paths are keys of `state_dict`."""
         who = f"fused({type(self.snncell).__name__})"
         if parameter.device != "cpu":
-            raise DeviceError(f"{who}: Parameter {path!r} is on the GPU; fused modules run on the CPU. Use cell.to('cpu').")
+            raise DeviceError(
+                f"{who}: Parameter {path!r} is on the GPU; fused modules run on the CPU. Use cell.to('cpu')."
+            )
         *folders, name = path.split(".")
         holder: Any = self
         tensor = torch.from_numpy(parameter._data.copy())  # a copy, because earlier results may share the memory
@@ -115,7 +48,9 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
             else:
                 holder.register_buffer(name, tensor)
         except KeyError as error:
-            raise NameClashError(f"{who}: a torch module cannot have a parameter {path!r}: {error}. Rename it.") from None
+            raise NameClashError(
+                f"{who}: a torch module cannot have a parameter {path!r}: {error}. Rename it."
+            ) from None
         self._places.append((holder, name))
 
     def _connect(self) -> None:
@@ -135,9 +70,9 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any, *states: Any) -> Any:
         """Run the Cell."""
-        if all(state is None for state in states):
-            states = ()
         inputs, parameters, calls = [x, *states], self._tensors(), self._calls
+        if all(state is None for state in states):
+            inputs = [x]
         autocast = torch.is_autocast_enabled("cpu")
         for number, tensor in enumerate(inputs):
             if not isinstance(tensor, torch.Tensor):
@@ -201,15 +136,15 @@ class FusedNeuron(FusedCell):
 
     def forward(self, x: Any) -> Any:
         """Run the neuron from the states of the last call."""
-        shape = (x.shape[1:] if self._over_time else x.shape) if isinstance(x, torch.Tensor) else ()
+        shape: Any = (x.shape[1:] if self._over_time else x.shape) if isinstance(x, torch.Tensor) else ()
         if self._kept and shape[:1] != self._kept[0].shape[:1]:
             raise ShapeError(
-                f"fused({self._calls.name}): the kept states are of {self._kept[0].shape[0]} samples, but the input has "
-                f"{shape[0]}. Call reset() between batches."
+                f"fused({self._calls.name}): the kept states are of {self._kept[0].shape[0]} samples, but the input "
+                f"has {shape[0]}. Call reset() between batches."
             )
-        y, *states = super().forward(x, *self._kept)
-        self._kept = tuple(states[0] if self._over_time else states)
-        return y
+        result = super().forward(x, *self._kept)
+        self._kept = tuple(result[1] if self._over_time else result[1:])
+        return result[0]
 
     def reset(self) -> None:
         """Begin the next call with the initial states, as SpikingJelly's `functional.reset_net` does."""

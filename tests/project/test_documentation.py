@@ -30,7 +30,12 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(snncell.__path__, "snncel
 JOBS = {"snncell.distributed", "snncell.distributed.gradients", "snncell.distributed.job"}  # examples that join one
 
 
+NEEDS_TORCH = ("snncell.torch.calls", "snncell.torch.module", "snncell.torch.sharing")
+
+
 def examples(module: str) -> list[doctest.DocTest]:
+    if module in NEEDS_TORCH:  # they have no examples, and PyTorch may be missing
+        return []
     found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module), globs=dict(NAMES))
     return [test for test in found if test.examples]
 
@@ -90,6 +95,8 @@ def test_docstrings_have_examples():
 def test_docstring_examples_print_stated_output(module):
     if module in JOBS:
         pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
+    if module == "snncell.torch.fusing":
+        pytest.importorskip("torch", reason="the extra 'torch' brings PyTorch, and it is not installed")
     for test in examples(module):
         report: list[str] = []
         doctest.DocTestRunner(verbose=False).run(test, out=report.append)
@@ -387,6 +394,13 @@ def test_example_snntorch_network_without_snntorch(monkeypatch, capsys):
     assert "snnTorch is not installed" in capsys.readouterr().out
     example.SPIKES = (2105, 341)
     assert not example.main()
+
+
+@pytest.mark.compiled
+def test_example_torch_modules(torch):
+    for package in ("spikingjelly", "snntorch"):
+        pytest.importorskip(package, reason=f"the example compares with {package}: pip install {package}")
+    assert load("torch_module").main(steps=2, samples=16)
 
 
 @pytest.mark.slow

@@ -92,6 +92,8 @@ def test_page_code_runs_and_prints_stated_output(page, tmp_path, monkeypatch, ca
         pytest.skip(f"{name_of(page)} is in WAITS: what it shows is not there yet")
     if name_of(page) in JOBS:
         pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
+    if name_of(page) == "pytorch.md":
+        pytest.importorskip("torch", reason="the extra 'torch' brings PyTorch, and it is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     try:

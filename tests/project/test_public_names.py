@@ -18,7 +18,7 @@ PACKAGES = [
         for name in (
             "amp", "common.initializer", "data", "distributed", "dtype", "encode", "energy", "errors", "io",
             "mindspore", "mindspore.context", "monitoring", "nir", "nn", "ops", "plot", "quantise", "sklearn",
-            "surrogate", "testing", "train",
+            "surrogate", "testing", "torch", "train",
         )
     ),
 ]  # fmt: skip

@@ -67,7 +67,7 @@ FLOORS: list[set[str]] = [
     {"io", "data", "encode", "nir", "plot"},
     {"energy", "quantise"},
     {"train"},  # writes checkpoints, draws batches
-    {"distributed", "mindspore", "sklearn"},
+    {"distributed", "mindspore", "sklearn", "torch"},
     {""},  # the face
     {"demo"},  # a program like a user's
     {"__main__"},
@@ -79,6 +79,7 @@ LOCAL: dict[tuple[str, str], str] = {
     ("__main__", "demo"): "`snncell info` must not import what the demo needs",
     ("plot.training", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
     ("demo", "plot"): "matplotlib is needed when the training is over, if at all",
+    ("torch.fusing", "torch.module"): "PyTorch is imported when a module is made, so that its error names the command",
 }
 
 
@@ -247,6 +248,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rate_finder"},
     ],
     "sklearn": [{"network"}, {"estimators"}],
+    "torch": [{"sharing"}, {"calls"}, {"module"}, {"fusing"}],
     "mindspore": [{"callbacks", "context", "metrics", "primitives", "training_cells"}, {"model"}],
     "nir": [
         {"graph"},
@@ -343,7 +345,7 @@ def test_imports_inside_functions_are_listed_with_reason() -> None:
 
 
 # Packages beside the core: a user imports them, or the core asks for one of their classes by `names.plugin`.
-SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklearn"}
+SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklearn", "torch"}
 PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
 
 
