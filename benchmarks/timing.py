@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import process_time as process_time
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ def in_turns(
     rest: float = 0.0,
     budget: float = math.inf,
     before: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds per call of each contestant in each of its turns (A B C A B C ...), after one call that does not count.
 
@@ -38,6 +40,7 @@ def in_turns(
         rest: seconds of sleep before each turn, for threads that spin when their work is done.
         budget: seconds for all turns, from which `turns` computes the number of each contestant's turns.
         before: functions to call, untimed, before each call of some contestants, which get the result.
+        clock: the clock of a turn, for example `process_time` on a machine that other programs use, too.
     """
     first = {name: _seconds(function, 1, before.get(name)) for name, function in contestants.items()}
     often = {name: calls or max(1, int(SHORT / max(seconds, 1e-6))) for name, seconds in first.items()}
@@ -50,7 +53,7 @@ def in_turns(
         for name, function in contestants.items():
             if len(times[name]) < number_of[name]:
                 time.sleep(rest)
-                times[name].append(_seconds(function, often[name], before.get(name)))
+                times[name].append(_seconds(function, often[name], before.get(name), clock))
     return times
 
 
@@ -73,13 +76,18 @@ def turns(seconds: dict[str, float], most: int, budget: float) -> dict[str, int]
     return found
 
 
-def _seconds(function: Callable[..., Any], calls: int, before: Callable[[], Any] | None) -> float:
+def _seconds(
+    function: Callable[..., Any],
+    calls: int,
+    before: Callable[[], Any] | None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """Seconds per call. With `before`, there is one call, which gets its result."""
     given = () if before is None else (before(),)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         function(*given)
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
