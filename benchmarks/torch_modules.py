@@ -41,11 +41,23 @@ def convolutional(make: Make) -> torch.nn.Sequential:
     return net
 
 
+WIDTHS = ((700, 256), (256, 256), (256, 20))
+
+
 def dense(make: Make) -> torch.nn.Sequential:
     """Three layers over many steps."""
-    widths = ((700, 256), (256, 256), (256, 20))
-    net = torch.nn.Sequential(*(part for size in widths for part in (layer.Linear(*size), make())))
+    net = torch.nn.Sequential(*(part for size in WIDTHS for part in (layer.Linear(*size), make())))
     functional.set_step_mode(net, "m")
+    return net
+
+
+def whole(make: Make) -> torch.nn.Module:
+    """The same network as one Cell."""
+    neurons = (nn.MultiStep(nn.LIFNode.like("spikingjelly")) for _ in WIDTHS)
+    pairs = zip((nn.Dense(*size) for size in WIDTHS), neurons, strict=True)
+    net = fused(nn.SequentialCell(*(part for pair in pairs for part in pair)))
+    for ours, theirs in zip(net.parameters(), dense(make).parameters(), strict=True):
+        ours.data.copy_(theirs.data)
     return net
 
 
@@ -87,12 +99,13 @@ def fused_leaky(**options: Any) -> torch.nn.Module:
     return fused(nn.LIFNode.like("snntorch", beta=0.95), **options)
 
 
-# Title, shape of the input, factor of the initial weights so that all layers fire, and both networks with their neurons.
+# Title, shape of the input, factor of the initial weights (so that all layers fire), networks with their neurons.
 ROWS: list[tuple[str, tuple[int, ...], float, Any, Any]] = [
     ("SpikingJelly, convolutional, 28x28, T 4, batch 16", (4, 16, 1, 28, 28), 3.0, (convolutional, integrate),
      (convolutional, fused_integrate)),
     ("SpikingJelly, 700-256-256-20, T 100, batch 64", (100, 64, 700), 8.0, (dense, neuron.LIFNode),
      (dense, lambda: fused(nn.LIFNode.like("spikingjelly")))),
+    ("the same, all layers in snncell", (100, 64, 700), 8.0, (dense, neuron.LIFNode), (whole, neuron.LIFNode)),
     ("snnTorch, tutorial 5, 784-1000-10, T 25, batch 128, loop kept", (25, 128, 784), 1.0, (Tutorial, leaky),
      (Tutorial, lambda: fused_leaky(over_time=False))),
     ("the same, loop removed for snncell", (25, 128, 784), 1.0, (Tutorial, leaky), (without_loop, fused_leaky)),
@@ -150,12 +163,12 @@ def alternating(threads: int) -> list[str]:
 
     first, second = (lambda: convolution(images)), (lambda: neurons(currents))
     contestants = {"PyTorch alone": repeat(first), "snncell alone": repeat(second), "both": repeat(first, second)}
-    lines = [f"{threads} threads each, {numba.threading_layer()} and OpenMP; ms of a call"]
+    lines = []
     for clock in (process_time, None):
         times = in_turns(contestants, rest=0.01, rounds=25, **({} if clock is None else {"clock": clock}))
         what = "wall time" if clock is None else "CPU time"
         lines += [f"{what}, {name}: {1e3 * value / 30:.2f}" for name, value in medians(times).items()]
-    return lines
+    return [f"{threads} threads each, {numba.threading_layer()} and OpenMP; ms of a call", *lines]
 
 
 def main() -> None:
@@ -166,8 +179,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.threads > 1:
-        neurons = fused(nn.LIFNode())
-        neurons(torch.zeros(1, 1, 1))  # so that Numba has chosen its threads
         tell(alternating(options.threads), options.markdown)
         return
     lines = ["# SpikingJelly and snnTorch networks with our neurons", ""]

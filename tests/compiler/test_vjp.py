@@ -7,7 +7,9 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, jit, nn, ops, surrogate, testing
+from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, GradientError, TraceError
+from snncell.tape.state import Tape, recording_on
 
 pytestmark = pytest.mark.compiled
 
@@ -173,6 +175,31 @@ def test_gradients_of_every_order_equal_eager_mode(name, order):
 def sum_of(out):
     out = out if isinstance(out, tuple) else (out,)
     return sum(((part * part).sum() for part in out), Tensor(0.0, "float64"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_caller_can_store_what_the_backward_pass_needs(name):
+    """As `snncell.torch` does. All arrays have memory of their own, because the caller may write to them."""
+    weight = Parameter(np.array([0.5, 2.0, -1.0]))
+
+    def function(x):
+        return (FUNCTIONS[name](x), x * weight, weight)
+
+    with recording_on(Tape()):
+        compiled, leaves = Jitted(function).lookup((X,), {})
+    results, number = compiled.vjp.forward(leaves), len(compiled.vjp.outs)
+    stored = [x if need else None for x, need in zip([X, weight, *results], compiled.vjp.needed(), strict=True)]
+    _, pull = snncell.vjp(function, X, weights=[weight])
+    seeds = [Tensor(np.array([1.0, -2.0, 0.5]) * (n + 1)) for n in range(number)]
+    for missing in (None, *range(number)):
+        douts = [None if n == missing else dout for n, dout in enumerate(seeds)]
+        grads = compiled.vjp.backward(stored, douts)
+        every = [ops.zeros_like(seed) if n == missing else seed for n, seed in enumerate(seeds)]
+        (dx,), dw = pull(*every)
+        for found, expected in zip(grads, (dx, *dw), strict=True):
+            close(ops.zeros_like(X) if found is None else found, expected)
+    arrays = [X._data, weight._data, *(x._data for x in results)]
+    assert not any(np.shares_memory(a, b) for n, a in enumerate(arrays) for b in arrays[:n])
 
 
 def test_weights_get_second_order_gradients():
