@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import platform
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,8 @@ def main() -> None:
     lines = ["# SpikingJelly and snnTorch networks with our neurons", ""]
     lines.append("- command: NUMBA_NUM_THREADS=1 python benchmarks/torch_modules.py --markdown FILE, on one thread")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, PyTorch {torch.__version__}")
-    lines.append("- SpikingJelly 2.0.0, snnTorch 1.0.0; both networks take turns, from the same weights; medians")
+    peers = f"SpikingJelly {version('spikingjelly')}, snnTorch {version('snntorch')}"
+    lines.append(f"- {peers}; both networks take turns, from the same weights; medians")
     lines.append("- a step is forward pass, loss, backward pass and Adam; CPU time of the process")
     lines.append("- other spikes: of all outputs of the first step")
     lines += ["", "| network | other spikes | their neurons | ours | times as fast |"]
