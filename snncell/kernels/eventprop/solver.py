@@ -89,7 +89,8 @@ def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, belo
 def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, y: Any, rest: Any, constants: Any) -> None:
     """Choose the length of each lane's next step: until its next input spike or the end, at most STEP.
 
-    Row `rest` of y is the time that is left of a refractory period. A step ends at the end of the period.
+    Row `rest` of y is the time that is left of a refractory period. A step ends at the end of the period. The kind is
+    FULL for the length STEP, otherwise LAST; `end_step` replaces it.
     """
     when, _which, apart, counts, _of_each = events
     for lane in range(LANES):
@@ -97,9 +98,10 @@ def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, y: A
         if kind[lane] != IDLE:
             event = places[lane]
             left = (when[apart * lane + event] if event < counts[lane] else constants[END]) - now[lane]
+            kind[lane] = FULL if left > constants[STEP] else LAST
             length[lane] = constants[STEP] if left > constants[STEP] else left if left > 0.0 else 0.0
             if REFRACTORY != 0 and 0.0 < y[rest * LANES + lane] <= length[lane]:
-                length[lane] = y[rest * LANES + lane]
+                kind[lane], length[lane] = LAST, y[rest * LANES + lane]
 
 
 @call_once
@@ -109,13 +111,13 @@ def end_step(
 ) -> Any:  # fmt: skip
     """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
 
-    If the states have become NaN, so does the time of the next spike.
+    A full step needs this function only if a spike ends it. If the states have become NaN, so does the time of the next
+    spike.
     """
     when, which, apart, counts, of_each = events
     found, wanted, limit, numbers = spikes
     now, length, weight, above, below, places = lane_values
     event, number, own, spiked = places[lane], numbers[lane], tail(found, lane * wanted), False
-    until = when[apart * lane + event] if event < counts[lane] else constants[END]
     if REFRACTORY != 0 and 0.0 < start[rest * LANES + lane] <= length[lane]:
         now[lane] += length[lane]
         spiked = above[lane] >= 0.0
@@ -123,10 +125,8 @@ def end_step(
     elif below[lane] < 0.0 and not above[lane] < 0.0:
         now[lane] += crossing(start, length[lane], p, z, length, above, below, lane)
         kind[lane], spiked = SPIKE, True
-    elif until - now[lane] > constants[STEP]:
-        now[lane] += constants[STEP]
     elif event < counts[lane]:
-        now[lane] = until
+        now[lane] = when[apart * lane + event]
         places[lane] = event + 1
         weight[lane] = float64(row(weights, which[apart * lane + event] // of_each)[n])
         condition_one(z, p, below, lane)
@@ -199,16 +199,16 @@ def simulate(
             watch(kind, y, p, 2 * m, highest)
         copy(y, z, size)
         for lane in range(LANES):
-            after[lane] = IDLE
-            if kind[lane] != IDLE:
-                if end_step(
-                    lane, n0 + lane, events, weights, start, p, y, z, states - 1, spikes, kind, lane_values, constants
-                ):
-                    active -= 1
-                    for k in range(states):
-                        last[k * LANES + lane] = z[k * LANES + lane] if now[lane] == now[lane] else nan
-                else:
-                    after[lane] = FULL
+            after[lane] = kind[lane]
+            if kind[lane] == FULL and (not below[lane] < 0.0 or above[lane] < 0.0):
+                now[lane] += constants[STEP]
+            elif kind[lane] != IDLE and end_step(
+                lane, n0 + lane, events, weights, start, p, y, z, states - 1, spikes, kind, lane_values, constants
+            ):
+                active -= 1
+                after[lane] = IDLE
+                for k in range(states):
+                    last[k * LANES + lane] = z[k * LANES + lane] if now[lane] == now[lane] else nan
         if watched != 0:
             watch(kind, z, p, 2 * m + 1, highest)
         copy(tail(log_length, here * LANES), length, LANES)

@@ -130,12 +130,12 @@ def through_spike(
 
 @call_once
 def after_flow(
-    lane: Any, n: Any, y: Any, z: Any, length: Any, p: Any, states: Any, params: Any, own: Any, lane_values: Any,
-    memory: Any, apart: Any, of_events: Any, of_values: Any, neurons: Any, constants: Any,
+    lane: Any, y: Any, z: Any, length: Any, p: Any, states: Any, params: Any, own: Any, lane_values: Any, memory: Any,
+    apart: Any, of_events: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Complete the gradients `out` of a lane's step, whose length can depend on its states, and add them."""
+    """Complete the gradients `out` of a lane's step that is not full, so that its length can vary."""
     of_time, _length, _weight, _above, below, places = lane_values
-    lam, _seed, out, _other, _third = memory
+    _lam, _seed, out, _other, _third = memory
     size = states * LANES
     if own == SPIKE:
         through_spike(lane, y, z, length, p, states, params, of_time[lane], memory, below, constants[LEAST])
@@ -143,10 +143,8 @@ def after_flow(
         of_events[apart * lane + places[lane]] += out[size + lane]
     elif REFRACTORY != 0 and RECOVERY <= own <= RECOVERY_AND_SPIKE:
         out[size - LANES + lane] += of_time[lane] + out[size + lane]  # the length is the last state
-    # Full steps and recoveries end a time after their start that does not depend on the start.
-    of_time[lane] = of_time[lane] if FULL <= own <= RECOVERY_AND_SPIKE else -out[size + lane]
-    add_lane(of_values, n, neurons, tail(out, size + LANES), 1.0, lane, params)
-    put_lane(lam, out, lane, states)
+    # As full steps do, recoveries end a time after their start that does not depend on the start.
+    of_time[lane] = of_time[lane] if own <= RECOVERY_AND_SPIKE else -out[size + lane]
 
 
 @call_once
@@ -197,11 +195,13 @@ def sweep_back(
                 add_readout(lane, n0 + lane, z, p, states, params, given, memory, of_values, neurons)
         flow_back(y, length, p, lam, out)
         for lane in range(lanes):
-            if kind[lane] != IDLE:
+            if kind[lane] > FULL:
                 after_flow(
-                    lane, n0 + lane, y, z, length, p, states, params, kind[lane], lane_values, memory, apart, of_events,
-                    of_values, neurons, constants,
-                )  # fmt: skip
+                    lane, y, z, length, p, states, params, kind[lane], lane_values, memory, apart, of_events, constants
+                )
+            if kind[lane] != IDLE:
+                add_lane(of_values, n0 + lane, neurons, tail(out, size + LANES), 1.0, lane, params)
+                put_lane(lam, out, lane, states)
             if watched != 0 and point[lane] == 2 * m:
                 given = float64(of_maximum[lane])
                 add_readout(lane, n0 + lane, y, p, states, params, given, memory, of_values, neurons)

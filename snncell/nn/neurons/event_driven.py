@@ -118,20 +118,23 @@ class EventNeuron(Membrane):
 
 
 class _CurrentDriven(EventNeuron):
-    """A leaky neuron with a potential v and a current i: an input spike adds its weight to i; v resets to v_reset."""
+    """A leaky neuron with a potential v and a current i: an input spike adds its weight to i; v resets to v_reset.
+
+    Neither changes the other states of a subclass.
+    """
 
     tau_mem: Any
     tau_syn: Any
     v_reset: Any
 
-    def dynamics(self, v: Tensor, i: Tensor) -> Any:
+    def dynamics(self, v: Tensor, i: Tensor, *_: Tensor) -> Any:
         return (i - v) / self.tau_mem, -i / self.tau_syn
 
-    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
-        return v, i + weight
+    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor, *others: Tensor) -> Any:
+        return v, i + weight, *others
 
-    def reset(self, v: Tensor, i: Tensor) -> Any:
-        return self.v_reset, i
+    def reset(self, v: Tensor, i: Tensor, *others: Tensor) -> Any:
+        return self.v_reset, i, *others
 
 
 @with_fields
@@ -140,24 +143,32 @@ class EventLI(_CurrentDriven):
 
         tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
 
-    Use it as the last layer for losses of voltages, with `output="states"` or `output="maximum"` of `EventDense`.
+    Use it as the last layer for losses of voltages, with `output="states"` or `output="maximum"` of `EventDense`. For
+    other read-outs, such as the integral of v over time, write a subclass with another state.
 
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
         >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, step=0.5, weight_init=4.0, output="states")
         >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))  # v and i of one neuron
         [[[0.991 0.207]]]
+        >>> class Integrator(nn.EventLI):
+        ...     states = 3
+        ...     def dynamics(self, v, i, integral):
+        ...         return *super().dynamics(v, i), v
+        >>> layer = nn.EventDense(Integrator(), 2, 1, t_max=20.0, step=0.5, weight_init=4.0, output="states")
+        >>> print(layer(Tensor([[0.0, 3.0]]))[..., 2].asnumpy().round(3))
+        [[19.137]]
     """
 
     tau_mem: Any = TAU_MEM
     tau_syn: Any = TAU_SYN
     learnable: Any = LEARNABLE
 
-    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+    def spike_condition(self, *_: Tensor) -> Any:
         return -1.0
 
-    def reset(self, v: Tensor, i: Tensor) -> Any:
-        return v, i
+    def reset(self, *states: Tensor) -> Any:
+        return states
 
 
 @with_fields
@@ -184,12 +195,12 @@ class EventLIF(_CurrentDriven):
     refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
 
-    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+    def spike_condition(self, v: Tensor, *_: Tensor) -> Any:
         return v - self.v_threshold
 
 
 @with_fields
-class EventALIF(EventNeuron):
+class EventALIF(_CurrentDriven):
     """Event-driven LIF with an adaptive threshold: each spike raises it, and it decays back.
 
         as `EventLIF`, and   tau_adapt da/dt = -a,   a spike adds beta to a
@@ -208,16 +219,15 @@ class EventALIF(EventNeuron):
     refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
 
-    def dynamics(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
-        return (i - v) / self.tau_mem, -i / self.tau_syn, -a / self.tau_adapt
+    def dynamics(self, v: Tensor, i: Tensor, *others: Tensor) -> Any:
+        (a,) = others
+        return *super().dynamics(v, i), -a / self.tau_adapt
 
     def spike_condition(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
         return v - self.v_threshold - a
 
-    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor, a: Tensor) -> Any:
-        return v, i + weight, a
-
-    def reset(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
+    def reset(self, v: Tensor, i: Tensor, *others: Tensor) -> Any:
+        (a,) = others
         return self.v_reset, i, a + self.beta
 
 
@@ -242,8 +252,8 @@ class EventQIF(_CurrentDriven):
     refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
 
-    def dynamics(self, v: Tensor, i: Tensor) -> Any:
+    def dynamics(self, v: Tensor, i: Tensor, *_: Tensor) -> Any:
         return (v * (v - self.v_c) + i) / self.tau_mem, -i / self.tau_syn
 
-    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+    def spike_condition(self, v: Tensor, *_: Tensor) -> Any:
         return v - self.v_peak
