@@ -14,7 +14,7 @@ from test_conv import by, compiled, random_convolution, three
 
 from snncell import Tensor, ops
 from snncell.kernels.conv import direct, im2col, transforms, winograd
-from snncell.kernels.conv.planes import Axis, Shape
+from snncell.kernels.conv.planes import Axis, Shape, axes_of, sizes_of
 from snncell.kernels.conv.transforms import LONGEST, Tiling, points, transforms as matrices
 
 WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
@@ -44,44 +44,47 @@ def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int]
     before = (window[0] // 2, window[1] // 3)
     height, width = images.shape[1:]
     count = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip((height, width), before, window, stride, strict=True))
-    rows, columns = (-(-n // 2) for n in count)
-    shared = int(rng.integers(1, 4))  # images share a vector, or some rows of one image do
-    tiling = Tiling(
-        window, stride, int(rng.integers(1, 3)), rows if shared > 1 else int(rng.integers(1, rows + 1)), shared
-    )
-    many, pitch = math.prod(map(points, window, stride)), tiling.step * count[1] + 1
-    apart, plane = tiling.rows * 3 * rows * columns + 8, 2 * rows * pitch
-    tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(3 * plane, np.nan)
-    transforms.of_images(tiling)(
-        tiles, apart, apart, images.reshape(-1), images, 3, height * width, 1, height, width, -before[0], -before[1],
-        rows, columns, 0,
-    )  # fmt: skip
-    eight = np.repeat(weight.reshape(-1), 8)
-    transforms.of_weights(tiling)(at_points, 8, eight, 8, 8)
-    products = (tiles.reshape(many, apart) * at_points.reshape(many, 8)[:, :1]).reshape(-1)
-    for n in range(0, 3, shared):
-        for i in range(0, rows, tiling.rows):
-            lines = min(count[0] - 2 * i, 2 * (rows - i))
-            transforms.put_results(tiling)(
-                out[n * plane + 2 * i * pitch :], pitch, products[(n * rows + i) * columns :], apart, count[1], lines,
-                plane, 3 - n,
-            )  # fmt: skip
     options: dict[str, Any] = {"stride": stride, "before": before, "dilation": (1, 1), "groups": 1}
+    down, across = axes_of(sizes_of((3, 1, height, width), window, stride, (1, 1), before, count))
+    tiling, shape = Tiling(window, stride, int(rng.integers(1, 3))), Shape(3, 1, 1, 1, (down, across))
+    rows, columns = (-(-n // 2) for n in count)
+    line, side, pitch = 8, 4, winograd._pitch(across)  # elements of a line and of a vector of float64
+    places, of_results, room = winograd._lanes(shape, rows, side)
+    many, points_wide = 3 * rows * columns, points(window[1], stride[1])
+    apart, lanes = many * line + 16, np.full(2 * room, np.nan)
+    tiles, slopes = (np.zeros(math.prod(map(points, window, stride)) * apart) for _ in range(2))
+    transforms.of_images(tiling)(
+        tiles, apart, many, lanes, room, images.reshape(-1), images, places, 3, height * width, 1, line, height, width,
+        -before[0], rows, columns, pitch,
+    )  # fmt: skip
+    at_points, eight = np.zeros(len(tiles)), np.repeat(weight.reshape(-1), side)
+    transforms.of_weights(tiling)(at_points, points_wide * apart, apart, 0, eight, window[1] * side, side, 0, 1)
+    products = (tiles.reshape(-1, apart) * at_points.reshape(-1, apart)[:, :1]).reshape(-1)
+    # Results go to every step-th column, and nothing else is written.
+    out = np.full((3, count[0], tiling.step * count[1] + 1), np.nan)
+    for n in range(3):
+        for i in range(rows):
+            transforms.to_results(tiling)(
+                lanes[4 * i * columns * side :], 2 * columns * side, side, 2 * side,
+                products[(n * rows + i) * columns * line :], points_wide * apart, apart, line, columns,
+            )  # fmt: skip
+        for i in range(count[0]):
+            line_of_results = places[of_results + i * count[1] :]
+            transforms.lanes_to_channels(tiling)(out[n, i], 1, 0, lanes, line_of_results, count[1])
     expected = im2col.convolve(images[:, None], weight[None, None], count=count, **options)
-    lines = out.reshape(3, -1, pitch)
-    np.testing.assert_allclose(lines[:, : count[0], : pitch - 1 : tiling.step], expected[:, 0], atol=1e-11)
-    assert np.isnan(lines).sum() == lines.size - expected.size, "nothing but results is put"
+    np.testing.assert_allclose(out[:, :, : -1 : tiling.step], expected[:, 0], atol=1e-11)
+    assert np.isnan(out).sum() == out.size - expected.size
     # The weight gradient sums the products of the tiles of both, and transforms the sum back from the points.
     slope = rng.normal(size=(3, *count))
-    slopes = np.zeros(many * apart)
     transforms.of_slopes(tiling)(
-        slopes, apart, apart, slope.reshape(-1), slope, 3, math.prod(count), 1, *count, 0, 0, rows, columns, 0
-    )
-    both = (tiles * slopes).reshape(many, apart)[:, : 3 * rows * columns].sum(1)
-    found = np.empty(window[0] * window[1] * 16)
-    transforms.to_weights(tiling)(found, 16, np.repeat(both, 16), 16, 16)
+        slopes, apart, many, lanes, room, slope.reshape(-1), slope, places[of_results:], 3, math.prod(count), 1, line,
+        *count, 0, rows, columns, 2 * columns,
+    )  # fmt: skip
+    both = np.repeat((tiles * slopes).reshape(-1, apart)[:, : many * line : line].sum(1), side)
+    found = np.empty(math.prod(window) * side)
+    transforms.to_weights(tiling)(found, window[1] * side, side, 0, both, points_wide * side, side, 0, 1)
     expected = im2col.convolve_weight(images[:, None], slope[:, None], size=window, **options)
-    np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
+    np.testing.assert_allclose(found.reshape(*window, side)[..., 0], expected[0, 0], atol=1e-11)
 
 
 @pytest.mark.sampled(2)
@@ -94,9 +97,12 @@ def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, mo
     monkeypatch.setattr(winograd, "UNITS", int(rng.choice([1, 8, 30])))
     monkeypatch.setattr(winograd, "NEAR", int(rng.choice([1, 1 << 12, 1 << 16])))
     monkeypatch.setattr(winograd, "LONG_SUMS", int(rng.choice([1, 16, 256])))
+    monkeypatch.setattr(winograd, "LEAST_TILES", int(rng.choice([1, 64])))
     monkeypatch.setattr(winograd, "MOST_PARTIAL", int(rng.choice([1, 1 << 12, 1 << 20])))
-    monkeypatch.setattr(winograd, "_plan", winograd._plan.__wrapped__)
-    monkeypatch.setattr(winograd, "_weight_plan", winograd._weight_plan.__wrapped__)
+    monkeypatch.setattr(winograd, "CHUNK", int(rng.choice([1, 8])))
+    monkeypatch.setattr(winograd, "PARALLEL_WORK", int(rng.choice([0, 1 << 20])))
+    monkeypatch.setattr(winograd, "_correlation", winograd._correlation.__wrapped__)
+    monkeypatch.setattr(winograd, "_contraction", winograd._contraction.__wrapped__)
     x, weight, dout, options = random_convolution(rng, "tiles")
     with by("tiles"):
         values = three(direct, x, weight, dout, options)
@@ -115,6 +121,7 @@ def forward_and_weight(module: Any, x: Any, weight: Any, dout: Any, options: dic
 
 
 @compiled
+<<<<<<< HEAD
 @pytest.mark.parametrize(("size", "stride"), [((4, 4), 1), ((2, 2), 1), ((4, 4), 2)])
 def test_small_images_share_vectors(size: tuple[int, int], stride: int) -> None:
     """The tiles of four images of one tile, or of two of four tiles, are transformed together."""
@@ -135,6 +142,8 @@ def test_small_images_share_vectors(size: tuple[int, int], stride: int) -> None:
 
 
 @compiled
+=======
+>>>>>>> e8821cac (Put channels in the lanes of Winograd convolutions)
 def test_windows_of_three_are_as_precise_as_direct_sums() -> None:
     rng = np.random.default_rng(5)
     x, weight = rng.normal(size=(4, 48, 16, 16)), rng.normal(size=(32, 48, 3, 3))

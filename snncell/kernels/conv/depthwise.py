@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell.kernels.arrays import empty
 from snncell.kernels.conv import taps as taps_of
-from snncell.kernels.conv.planes import Shape, flat
+from snncell.kernels.conv.planes import Shape, WeightOrder, flat
 from snncell.kernels.conv.taps import Taps
 from snncell.kernels.intrinsics.elements import row, tail
 from snncell.kernels.numba.build import PARALLEL_WORK, grain_of, kernel_for
@@ -85,11 +85,11 @@ def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:
     return places, np.zeros(shape.axes[1].length, dtype)
 
 
-def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
+def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
     """Compute results into `out`; the arguments are those of `direct._correlate`."""
     down, across = shape.axes
     height, width = out.shape[2:]
-    own = flat(weights)[np.arange(shape.groups)[:, None] * layout[1] + sources]
+    own = flat(weights)[np.arange(shape.groups)[:, None] * order.group + np.array(order.taps)]
     geometry = [
         *(shape.groups, down.length, across.length, down.stride, down.results, across.results),
         *(down.first * width + across.first, height * width, down.step * width),

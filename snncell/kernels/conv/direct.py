@@ -32,6 +32,8 @@ from snncell.kernels.conv.planes import (
     ConvolutionPlan,
     PlaneLayout,
     Shape,
+    Sizes,
+    WeightOrder,
     axes_of,
     fill_planes,
     flat,
@@ -247,15 +249,22 @@ def other_algorithm(shape: Shape) -> Any:
     return winograd if winograd.pays(shape) else None
 
 
-def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
-    """Correlate x (N, groups C, H, W) with weights into `out`; `layout` and `sources` are for `pack_weights`."""
+@functools.lru_cache(maxsize=512)
+def _packing(channels: int, outputs: int, order: WeightOrder) -> tuple[Any, Any]:
+    """The arguments `sources` and `geometry` of `pack_weights`."""
+    sources = (np.arange(channels)[:, None] * order.channel + np.array(order.taps)).reshape(-1)
+    return sources, np.array([outputs, order.row, order.group, len(sources)], np.int64)
+
+
+def _correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
+    """Correlate x (N, groups C, H, W) with weights into `out`."""
     x, other = _dense(x, weights.dtype, shape), other_algorithm(shape)
     if other is not None:
-        other.correlate(x, weights, layout, sources, out, shape)
+        other.correlate(x, weights, order, out, shape)
         return
     plan, dtype = _plan(*shape, out.shape[2:]), weights.dtype
+    sources, geometry = _packing(shape.channels, shape.outputs, order)
     packed = empty((shape.groups * plan.blocks, 8 * len(sources)), dtype)
-    geometry = np.array([shape.outputs, *layout, len(sources)], np.int64)
     pack = kernel_for(pack_weights, "T[1] int64[1] T[2]* int64[1]", dtype)
     pack(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
     kinds = "int64 S[1] T[2] int64[1] int64[1] T[1]* T[2]* T[2]* T[2]* int64[1]"
@@ -296,46 +305,66 @@ def _axis_back(
     return Axis(count, 1, places, -(-(length - first) // stride), first, stride), taps
 
 
+@functools.lru_cache(maxsize=512)
+def _sizes(
+    images: Ints, weight: Ints, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int
+) -> tuple[Sizes, Shape, WeightOrder]:
+    """The sizes of a convolution, the shape of its correlation, and the places of the weights."""
+    sizes = sizes_of(images, weight[2:], stride, dilation, before, count)
+    shape = Shape(images[0], groups, weight[1], weight[0] // groups, axes_of(sizes))
+    terms, taps = math.prod(weight[1:]), math.prod(sizes.window)
+    return sizes, shape, WeightOrder(terms, terms * shape.outputs, taps, tuple(range(taps)))
+
+
 def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
     """See `im2col.convolve`."""
     out = empty((len(x), len(weight), *count), weight.dtype)
     if not out.size:
         return out
-    sizes = sizes_of(x.shape, weight.shape[2:], stride, dilation, before, count)
-    shape = Shape(len(x), groups, weight.shape[1], len(weight) // groups, axes_of(sizes))
+    sizes, shape, order = _sizes(x.shape, weight.shape, stride, before, dilation, count, groups)
     images, results = with_two_axes(x), with_two_axes(out)
     if events.pay(images, shape):
         events.convolve(images, weight, results, sizes, groups)
-        return out
-    terms = math.prod(weight.shape[1:])
-    _correlate(images, weight, (terms, terms * shape.outputs), np.arange(terms), results, shape)
+    else:
+        _correlate(images, weight, order, results, shape)
     return out
 
 
-def convolve_back(
-    dout: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
-) -> Any:
-    """See `im2col.convolve_back`."""
-    per_group, outputs = weight.shape[1], len(weight) // groups
-    out = empty((len(dout), per_group * groups, *lengths), weight.dtype)
-    if not out.size:
-        return out
-    sizes = sizes_of(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
-    taps = math.prod(sizes.window)
-    if any(s > k or (d > 1 and s > 1) for s, k, d in zip(sizes.stride, sizes.window, sizes.dilation, strict=True)):
-        out[...] = 0  # an element that is in no window has gradient 0
-    dout = with_two_axes(dout)
+@functools.lru_cache(maxsize=512)
+def _phases(
+    results: Ints, weight: Ints, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
+) -> tuple[bool, list[tuple[Shape, WeightOrder]]]:
+    """Whether some elements of an image are in no window, and correlations that compute the gradient of the others."""
+    per_group, outputs = weight[1], weight[0] // groups
+    sizes = sizes_of((0, 0, *lengths), weight[2:], stride, dilation, before, results[2:])
+    taps, phases = math.prod(sizes.window), []
+    numbers = zip(sizes.stride, sizes.window, sizes.dilation, strict=True)
+    partial = any(s > k or (d > 1 and s > 1) for s, k, d in numbers)
     for place in itertools.product(*map(range, sizes.stride)):
         both = [_axis_back(*numbers) for numbers in zip(*sizes, place, strict=True)]
         present = [axis for axis in both if axis is not None]
         if len(present) < 2:
             continue
         (down, rows), (across, columns) = present
-        window = [i * sizes.window[1] + j for i in rows for j in columns]
-        sources = (np.arange(outputs)[:, None] * per_group * taps + np.array(window)).reshape(-1)
-        layout = (taps, outputs * per_group * taps)
-        shape = Shape(len(dout), groups, outputs, per_group, (down, across))
-        _correlate(dout, weight, layout, sources, with_two_axes(out), shape)
+        window = tuple(i * sizes.window[1] + j for i in rows for j in columns)
+        order = WeightOrder(taps, outputs * per_group * taps, per_group * taps, window)
+        phases.append((Shape(results[0], groups, outputs, per_group, (down, across)), order))
+    return partial, phases
+
+
+def convolve_back(
+    dout: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
+) -> Any:
+    """See `im2col.convolve_back`."""
+    out = empty((len(dout), weight.shape[1] * groups, *lengths), weight.dtype)
+    if not out.size:
+        return out
+    partial, phases = _phases(dout.shape, weight.shape, stride, before, dilation, lengths, groups)
+    if partial:
+        out[...] = 0  # an element that is in no window has gradient 0
+    images, results = with_two_axes(dout), with_two_axes(out)
+    for shape, order in phases:
+        _correlate(images, weight, order, results, shape)
     return out
 
 
@@ -386,14 +415,12 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
 
 def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: Ints, size: Ints, groups: int) -> Any:
     """See `im2col.convolve_weight`."""
-    outputs, channels = dout.shape[1] // groups, x.shape[1] // groups
-    out = empty((dout.shape[1], channels, *size), dout.dtype)
+    out = empty((dout.shape[1], x.shape[1] // groups, *size), dout.dtype)
     if not (out.size and x.size and dout.size):
         out[...] = 0
         return out
-    sizes = sizes_of(x.shape, size, stride, dilation, before, dout.shape[2:])
+    sizes, shape, _ = _sizes(x.shape, out.shape, stride, before, dilation, dout.shape[2:], groups)
     images = with_two_axes(x)
-    shape = Shape(len(x), groups, channels, outputs, axes_of(sizes))
     if events.pay(images, shape, of_weights=True):
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out

@@ -197,15 +197,17 @@ MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all
 # (`benchmarks/events.py`). Dense algorithms cost
 # - one cycle per vector of multiplications,
 # - COPIED per element that is copied,
-# - WEIGHT per weight that is packed, or summed over parts of the images. Winograd weights count once for each point.
+# - WEIGHT per weight that is summed over parts of the images, PACKED per weight that is packed, and TRANSFORMED per
+#   weight of either kind at each of Winograd's points.
 # Events cost
 # - CALL per weight gradient,
 # - MOVED per element that is scanned, or transposed between channels and pixels,
 # - WINDOW per result and panel, for each row of the window and once more,
-# - WEIGHT per weight that is packed,
+# - PACKED per weight that is packed,
 # - SUMMED per vector of weights that is summed over parts of the images,
 # - per event in a window, EVENT for each panel and ADDED for each vector of sums.
 COPIED, WEIGHT, CALL, MOVED, WINDOW, SUMMED, EVENT, ADDED = 1.3, 8.0, 10_000.0, 1.2, 8.0, 38.0, 1.7, 2.3
+PACKED, TRANSFORMED = 1.3, 1.0
 BATCH = 16  # an assumed number of images that share the packed weights
 
 
@@ -287,19 +289,25 @@ def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
     fixed = MOVED * size * (elements + lanes * vectors * results)
     if winograd.pays(shape):
         points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
-        weights, copied, dense = channels * outputs * points, outputs * results, winograd.cycles(shape)
+        weights, copied, dense, packed = (
+            channels * outputs * points,
+            outputs * results,
+            winograd.cycles(shape),
+            TRANSFORMED,
+        )
     else:
         # The padding of windows at the border is multiplied too. Results that fill vectors are not copied.
         weights, copied = terms * outputs, elements + (outputs * results if results % LANES else 0)
         reach = math.prod(axis.results + own - 1 for axis, own in zip(axes, shape.window, strict=True))
-        dense = terms * -(-outputs // 8) * 8 * reach / LANES
+        dense, packed = terms * -(-outputs // 8) * 8 * reach / LANES, WEIGHT if of_weights else PACKED
     if of_weights:
-        each_call = CALL + SUMMED * terms * vectors * _parts(images, PARTS, groups * terms * lanes * vectors)
+        parts = _parts(images, PARTS, groups * terms * lanes * vectors)
+        each_call = CALL + SUMMED * terms * vectors * (2 + parts) / 3  # the first part takes longest
         weights, share = weights * _parts(images, winograd.UNITS, groups * weights), max(1, images)
     else:
-        each_call, share = WEIGHT * size * terms * outputs, BATCH
+        each_call, share = PACKED * size * terms * outputs, BATCH
         fixed += WINDOW * (shape.window[0] + 1) * results * panels
-    fixed, dense = fixed + each_call / share, dense + WEIGHT * weights / share
+    fixed, dense = fixed + each_call / share, dense + packed * weights / share
     return float((size * (dense + COPIED * copied) - fixed) / each) if each else 0.0
 
 

@@ -155,6 +155,17 @@ class Shape(NamedTuple):
         return tuple(len(axis.places) for axis in self.axes)
 
 
+class WeightOrder(NamedTuple):
+    """The places of a correlation's weights: row r of group g has weight k of channel c at
+    `g group + r row + c channel + taps[k]`.
+    """
+
+    row: int
+    group: int
+    channel: int
+    taps: Ints
+
+
 class ConvolutionPlan(NamedTuple):
     """The plan of a correlation or a weight gradient: kernel arguments and sizes of scratch memory."""
 
@@ -163,13 +174,13 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    scratch: Ints  # the number of elements in the first two scratch arrays of a part
+    scratch: Ints  # the number of elements in each scratch array of a part but the last
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 
-    def memory(self, x: Any, dtype: Any, images: int = 1) -> list[tuple[int, Any]]:
-        """The size and dtype of each scratch array; the last one is for a channel of `images` of bytes, as floats."""
-        return [(size, dtype) for size in (*self.scratch, 1 if x.dtype == dtype else images * math.prod(x.shape[2:]))]
+    def memory(self, x: Any, dtype: Any, channels: int = 1) -> list[tuple[int, Any]]:
+        """The size and dtype of each scratch array; the last one is for `channels` of bytes, as floats."""
+        return [(size, dtype) for size in (*self.scratch, 1 if x.dtype == dtype else channels * math.prod(x.shape[2:]))]
 
 
 class Views(NamedTuple):

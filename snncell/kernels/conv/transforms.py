@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.kernels.intrinsics.builtins import Vectors, call_once, int_constant, least, lowers
-from snncell.kernels.intrinsics.elements import convert, line_of, tail
+from snncell.kernels.intrinsics.builtins import Vectors, call_once, int_constant, ir, least, lowers
+from snncell.kernels.intrinsics.elements import convert, line_of, tail, zero
+from snncell.kernels.intrinsics.panels import turn_vectors
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -33,7 +34,7 @@ Matrix = tuple[tuple[float, ...], ...]
 # number. For windows of five, these points have the smallest errors, less than twice the errors of a direct sum.
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 LONGEST = len(_POINTS)
-WIDE = 32  # bytes of a vector of tiles, because short rows of images would leave a longer vector half empty
+WIDE = 32  # bytes of a vector of channels, because a longer vector is not faster, and half empty for few channels
 
 
 class Transforms(NamedTuple):
@@ -70,8 +71,6 @@ class Tiling(NamedTuple):
     window: tuple[int, int]  # the number of its elements along each axis
     stride: tuple[int, int] = (1, 1)  # along each axis
     step: int = 1  # the distance between columns of results in the output, 1 or 2
-    rows: int = 1  # the number of rows of tiles that share a vector, each with an equal part of its lanes
-    images: int = 1  # the number of images whose tiles share a vector; if there are several, `rows` are all of an image
 
     @property
     def matrices(self) -> tuple[Transforms, Transforms]:
@@ -116,261 +115,242 @@ def _matrix(rows: list[list[Fraction]]) -> Matrix:
     return tuple(tuple(float(x) for x in row) for row in rows)
 
 
-# --- Kernel functions: transforms of a vector of tiles at a time ------------------------------------------------------
+# --- Kernel functions: channels in the lanes of vectors ---------------------------------------------------------------
+
+# A vector has an element of LANES channels of an image. A transform then needs no shuffles, and no masks for padding,
+# because it reads a padded copy of a part of the image. All sizes of images and batches take the same time per tile.
 
 
 def _transpose_factors(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
+def channels_to_lanes(target: Any, places: Any, source: Any, channels: int, between: int, count: int) -> None:
+    """Copy the first `count` elements of up to a vector of channels, `between` elements apart, to vectors.
+    Element p of all channels goes to vector `places[p]` of `target`, with zeros in the lanes of missing channels. The
+    number of places is `count` rounded up to whole vectors; the last ones should be the places of no elements.
+    """
+    lanes = WIDE // target.dtype.itemsize
+    for p in range(count):
+        for lane in range(lanes):
+            target[places[p] * lanes + lane] = source[lane * between + p] if lane < channels else 0
+
+
+@lowers(channels_to_lanes, "ArrayPart", "ArrayPart", "ArrayPart", "Integer", "Integer", "Integer", result="none")
+def _lower_channels_to_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, places, source, channels, between, count = operands
+    vectors = Vectors(builder, target, WIDE)
+    lanes = int_constant(vectors.lanes)
+    none = ir.Constant(vectors.mask, None)
+    starts = [builder.gep(source, [builder.mul(between, int_constant(lane))]) for lane in range(vectors.lanes)]
+    present = [builder.icmp_signed("<", int_constant(lane), channels) for lane in range(vectors.lanes)]
+    all_present = builder.icmp_signed(">=", channels, lanes)
+
+    def one(first: Any, _: list[Any]) -> list[Any]:
+        left, pointers = builder.sub(count, first), [builder.gep(start, [first]) for start in starts]
+        whole = builder.and_(all_present, builder.icmp_signed(">=", left, lanes))
+        with builder.if_else(whole) as (then, otherwise):
+            with then:
+                fast, after_fast = [vectors.load(pointer) for pointer in pointers], builder.block
+            with otherwise:
+                mask = vectors.below(left)
+                masks = [builder.select(there, mask, none) for there in present]
+                pairs = zip(pointers, masks, strict=True)
+                slow, after_slow = [vectors.load_masked(pointer, own) for pointer, own in pairs], builder.block
+        rows = [vectors.either((a, after_fast), (b, after_slow)) for a, b in zip(fast, slow, strict=True)]
+        for n, turned in enumerate(turn_vectors(vectors, rows)):
+            place = builder.load(vectors.at(places, builder.add(first, int_constant(n))))
+            vectors.store(turned, vectors.at(target, builder.mul(place, int_constant(vectors.lanes))))
+        return []
+
+    vectors.loop(count, vectors.lanes, [], one, maybe_none=True)
+    return context.get_dummy_value()
+
+
+@functools.cache
+def lanes_to_channels(tiling: Tiling) -> Callable[..., None]:
+    """A kernel function: the inverse of `channels_to_lanes`, with elements `tiling.step` apart in `target`."""
+    step = tiling.step
+
+    def collect(target: Any, channels: int, between: int, source: Any, places: Any, count: int) -> None:
+        lanes = WIDE // source.dtype.itemsize
+        for p in range(count):
+            for lane in range(min(lanes, channels)):
+                target[lane * between + step * p] = source[places[p] * lanes + lane]
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, channels, between, source, places, count = operands
+        vectors, pairs = Vectors(builder, source, WIDE), Vectors(builder, source, 2 * WIDE)
+        lanes = int_constant(vectors.lanes)
+        starts = [builder.gep(target, [builder.mul(between, int_constant(lane))]) for lane in range(vectors.lanes)]
+        present = [builder.icmp_signed("<", int_constant(lane), channels) for lane in range(vectors.lanes)]
+        all_present = builder.icmp_signed(">=", channels, lanes)
+
+        def put_masked(vectors: Vectors, rows: list[Any], pointers: list[Any], mask: Any) -> None:
+            for row, pointer, there in zip(rows, pointers, present, strict=True):
+                own = builder.select(there, mask, ir.Constant(vectors.mask, None))
+                vectors.store_masked(row, pointer, own)
+
+        def one(first: Any, _: list[Any]) -> list[Any]:
+            left, found = builder.sub(count, first), []
+            for n in range(vectors.lanes):
+                place = builder.load(vectors.at(places, builder.add(first, int_constant(n))))
+                found.append(vectors.load(vectors.at(source, builder.mul(place, int_constant(vectors.lanes)))))
+            rows = turn_vectors(vectors, found)
+            pointers = [builder.gep(start, [builder.mul(first, int_constant(step))]) for start in starts]
+            if step > 1:
+                rows = [pairs.shuffled(row, row, [n // 2 for n in range(pairs.lanes)]) for row in rows]
+                mask = builder.and_(pairs.below(builder.mul(left, int_constant(2))), pairs.every_second())
+                put_masked(pairs, rows, pointers, mask)
+                return []
+            whole = builder.and_(all_present, builder.icmp_signed(">=", left, lanes))
+            with builder.if_else(whole) as (then, otherwise):
+                with then:
+                    for row, pointer in zip(rows, pointers, strict=True):
+                        vectors.store(row, pointer)
+                with otherwise:
+                    put_masked(vectors, rows, pointers, vectors.below(left))
+            return []
+
+        vectors.loop(count, vectors.lanes, [], one, maybe_none=True)
+        return context.get_dummy_value()
+
+    lowers(collect, "ArrayPart", "Integer", "Integer", "ArrayPart", "ArrayPart", "Integer", result="none")(lower)
+    return collect
+
+
 @functools.cache
 def of_images(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms tiles of images to points: see `_tiles`."""
     down, across = tiling.matrices
-    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling)
+    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]))
 
 
 @functools.cache
 def of_slopes(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms tiles of a gradient of results to points: see `_tiles`."""
     down, across = tiling.matrices
-    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling)
+    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2))
 
 
-def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], tiling: Tiling) -> Callable[..., None]:
-    transform, points = _rows_of_tiles(down, across, steps, tiling), len(down) * len(across)
-    high, tall, together, shared = steps[0], len(down[0]), tiling.rows, tiling.images
+def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int]) -> Callable[..., None]:
+    transform, wide = _between_grids(down, across), len(across)
+    step_down, step_across, tall = *steps, len(down[0])
 
     @call_once
     def fill_tiles(
-        tiles: Any, apart: int, wide: int, x: Any, plane: Any, images: int, between: int, channels: int, height: int,
-        width: int, top: int, left: int, rows: int, columns: int, end: int,
+        tiles: Any, apart: int, many: int, lanes: Any, room: int, x: Any, plane: Any, places: Any, images: int,
+        between: int, channels: int, padded: int, height: int, width: int, top: int, rows: int, columns: int,
+        pitch: int,
     ) -> None:  # fmt: skip
-        """Transform `rows` rows of tiles for `channels` of `images`; the first tile is at (top, left).
-        The images are `between` elements apart. Point p of channel c begins at `tiles[p * apart + c * wide]`, with
-        zeros after the last tile up to `end`. `plane` has memory for a channel of the images that share a vector, if
-        they are bytes.
+        """Transform `rows` rows of tiles of `images`, which are `between` elements apart; the first tile is at `top`.
+        Point p of tile t has the channels from c on at `tiles[p * apart + c * many + t * line:]`, a line of 64 bytes,
+        with zeros from `channels` to `padded`. `lanes` has memory for the rows of pixels that the tiles read, `pitch`
+        vectors apart, at `places`: `room` elements for each vector of a line. `plane` has memory for a vector of
+        channels, if they are bytes.
         """
-        skipped = top if top > 0 else 0
-        lines = least(height, top + high * (rows - 1) + tall) - skipped
+        line = line_of(lanes)
+        side, skipped = line * WIDE // 64, top if top > 0 else 0
+        used = step_down * (rows - 1) + tall
+        lines = least(height, top + used) - skipped
         lines = lines if lines > 0 else 0
-        step = between if line_of(x) == line_of(plane) else lines * width  # between converted images
-        for c in range(channels):
-            for n in range(0, images, shared):
+        step = height * width if line_of(x) == line_of(plane) else lines * width  # between converted channels
+        for half in range(0, line, side):
+            zero(tail(lanes, half // side * room), used * pitch * side)
+        for n in range(images):
+            for c in range(0, padded, side):
+                present, half = least(side, channels - c), c % line // side
                 own = tail(x, n * between + (c * height + skipped) * width)
-                image = convert(plane, own, lines * width)
-                for m in range(1, least(shared, images - n)):
-                    convert(tail(plane, m * lines * width), tail(own, m * between), lines * width)
-                for i in range(0, rows, together):
-                    # In ascending order, because vector stores past the end of a row are overwritten by the next row.
-                    first, line = c * wide + (n * rows + i) * columns, top - skipped + high * i
-                    transform(tail(tiles, first), apart, image, images - n, step, lines, width, line, left, columns)
-            for p in range(points):
-                for t in range(images * rows * columns, end):
-                    tiles[p * apart + c * wide + t] = 0
+                image = convert(plane, own, lines * width if present > 0 else 0)
+                for m in range(1, present):
+                    convert(tail(plane, m * lines * width), tail(own, m * height * width), lines * width)
+                first = tail(lanes, half * room + (skipped - top) * pitch * side)
+                channels_to_lanes(first, places, image, present, step, lines * width)
+                if (c + side) % line == 0 or c + side >= padded:  # all vectors of a line
+                    target = tail(tiles, (c // line * many + n * rows * columns) * line)
+                    for i in range(rows):
+                        for k in range(half + 1):
+                            transform(
+                                tail(target, i * columns * line + k * side), wide * apart, apart, line,
+                                tail(lanes, k * room + i * step_down * pitch * side), pitch * side, side,
+                                step_across * side, columns,
+                            )  # fmt: skip
 
     return fill_tiles
 
 
-def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], tiling: Tiling) -> Callable[..., None]:
-    """A kernel function: `down` times each of `count` tiles times `across`, transposed.
-    It processes the rows of tiles that fill a vector, of up to `images`, which are `between` elements apart. The first
-    tile begins at (top, left) of an image, and the others are `steps` further down and across, with zeros outside of
-    the image. Element p of all tiles goes to `target[p * target_apart:]`. The last vector may store garbage after the
-    last tile.
-    """
-    high, wide, step, together = len(down[0]), len(across[0]), steps[1], tiling.rows * tiling.images
-
-    def transform(
-        target: Any, target_apart: int, image: Any, images: int, between: int, height: int, width: int, top: int,
-        left: int, count: int,
-    ) -> None:  # fmt: skip
-        for row in range(tiling.rows * min(images, tiling.images)):
-            padded = np.zeros((high, step * count + wide), target.dtype)
-            for a, b in np.ndindex(padded.shape):
-                n, line = divmod(row, tiling.rows)
-                y = top + line * steps[0] + a
-                if 0 <= y < height and 0 <= left + b < width:
-                    padded[a, b] = image[n * between + y * width + left + b]
-            tiles = [[padded[a, b : b + step * count : step] for b in range(wide)] for a in range(high)]
-            for p, values in enumerate(np.einsum("pa,qb,abt->pqt", down, across, tiles).reshape(-1, count)):
-                place = p * target_apart + row * count
-                target[place : place + count] = values
-
-    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, target_apart, image, images, between, height, width, top, left, count = operands
-        vectors, pairs = _vectors(builder, target)
-        # The input of a vector of tiles comes in steps of `parts` vectors. Each row of tiles gets `own_lanes` of their
-        # lanes.
-        parts = step // 2
-        own_lanes = parts * pairs.lanes // together
-
-        def loaded(n: int, line: Any, column: Any) -> Any:
-            """Load elements of a row of image `n`."""
-            there = builder.icmp_unsigned("<", line, height)
-            if n:
-                there = builder.and_(there, builder.icmp_signed("<", int_constant(n), images))
-            mask = pairs.between(column, builder.select(there, width, int_constant(0)))
-            first = builder.add(builder.mul(between, int_constant(n)), builder.mul(line, width))
-            return pairs.load_masked(builder.gep(image, [builder.add(first, column)]), mask)
-
-        def part(number: int, line: Any, column: Any) -> Any:
-            """Load vector `number` of `parts`: consecutive elements of one row, or of several rows."""
-            begin, found = number * pairs.lanes, None
-            for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
-                row, inside = divmod(begin + first, own_lanes)
-                n, row = divmod(row, tiling.rows)
-                here = builder.add(line, int_constant(row * steps[0]))
-                more = loaded(n, here, builder.add(column, int_constant(inside - first)))
-                order = [lane if lane < first else pairs.lanes + lane for lane in range(pairs.lanes)]
-                found = more if found is None else pairs.shuffled(found, more, order)
-            return found
-
-        def elements(a: int, b: int, first: Any) -> list[Any]:
-            """Elements (a, b), (a, b + 1), ... of each tile, up to the end of a step."""
-            line, column = builder.add(top, int_constant(a)), builder.add(first, int_constant(b))
-            own = [part(number, line, column) for number in range(parts)]
-            orders = [range(n, parts * pairs.lanes, step) for n in range(min(step, wide - b))]
-            return [vectors.shuffled(own[0], own[-1], order) for order in orders]
-
-        def one(i: Any, _: list[Any]) -> list[Any]:
-            first = builder.add(left, builder.mul(i, int_constant(step)))
-            rows = [[each for b in range(0, wide, step) for each in elements(a, b, first)] for a in range(high)]
-            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
-                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
-            return []
-
-        vectors.loop(count, vectors.lanes, [], one)
-        return context.get_dummy_value()
-
-    integers = ["Integer"] * 7
-    lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers, result="none")(lower)
-    return transform
+@functools.cache
+def to_results(tiling: Tiling) -> Callable[..., None]:
+    """A kernel function that transforms products at the points to tiles of results: see `_between_grids`."""
+    down, across = tiling.matrices
+    return _between_grids(down.results, across.results)
 
 
 @functools.cache
 def of_weights(tiling: Tiling) -> Callable[..., None]:
-    """A kernel function that transforms windows of weights to points: see `_by_elements`."""
+    """A kernel function that transforms windows of weights to points: see `_between_grids`."""
     down, across = tiling.matrices
-    return _by_elements(down.weights, across.weights)
+    return _between_grids(down.weights, across.weights)
 
 
 @functools.cache
 def to_weights(tiling: Tiling) -> Callable[..., None]:
-    """A kernel function that transforms gradients at the points to gradients of weights: see `_by_elements`."""
+    """A kernel function that transforms gradients at the points to gradients of weights: see `_between_grids`."""
     down, across = tiling.matrices
-    return _by_elements(_transpose_factors(down.weights), _transpose_factors(across.weights))
+    return _between_grids(_transpose_factors(down.weights), _transpose_factors(across.weights))
 
 
-def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
-    """A kernel function: `down` times each of `count` windows times `across`, transposed.
-    Element p of the windows begins at `source[p * apart]`, and of their transforms at `target[p * target_apart]`.
+def _between_grids(down: Matrix, across: Matrix) -> Callable[..., None]:
+    """A kernel function: `down` times each of `count` grids of vectors times `across`, transposed.
+    In `source`, rows of a grid are `source_down` elements apart, columns `source_across`, and grids `source_step`; in
+    `target`, they are `target_down`, `target_across` and `target_step` apart.
     """
     high, wide = len(down[0]), len(across[0])
 
-    def transform(target: Any, target_apart: int, source: Any, apart: int, count: int) -> None:
-        elements = np.array([source[p * apart : p * apart + count] for p in range(high * wide)])
-        windows = elements.reshape(high, wide, count)
-        for p, row in enumerate(np.einsum("pa,qb,abt->pqt", down, across, windows).reshape(-1, count)):
-            target[p * target_apart : p * target_apart + count] = row
-
-    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, target_apart, source, apart, count = operands
-        vectors, _ = _vectors(builder, target)
-
-        def one(i: Any, _: list[Any]) -> list[Any]:
-            rows = _rows(vectors, vectors.at(source, i), apart, high, wide)
-            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
-                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
-            return []
-
-        vectors.loop(count, vectors.lanes, [], one)
-        return context.get_dummy_value()
-
-    lowers(transform, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", result="none")(lower)
-    return transform
-
-
-@functools.cache
-def put_results(tiling: Tiling) -> Callable[..., None]:
-    """A kernel function that transforms products at the points, `apart` elements apart, to a row of tiles of results.
-    Results go to `target`, with `columns` per row, rows `pitch` apart, and `lines` rows, two for each row of tiles. If
-    several images share a vector, these are the results of up to `images`, which are `between` elements apart. Nothing
-    else is written.
-    """
-    down, across = (axis.results for axis in tiling.matrices)
-    points, step = (len(down[0]), len(across[0])), tiling.step
-
-    def put(
-        target: Any, pitch: int, source: Any, apart: int, columns: int, lines: int, between: int, images: int
-    ) -> None:
-        tiles = (columns + 1) // 2
-        for row in range(tiling.rows * min(images, tiling.images)):
-            values = [source[p * apart + row * tiles :][:tiles] for p in range(points[0] * points[1])]
-            results = np.einsum("pa,qb,abt->ptq", down, across, np.array(values).reshape(*points, tiles)).reshape(2, -1)
-            for n in range(2):
-                image, line = divmod(row, tiling.rows)
-                if 2 * line + n < lines:
-                    target[image * between + (2 * line + n) * pitch :][: step * columns : step] = results[n, :columns]
-
-    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, pitch, source, apart, columns, lines, between, images = operands
-        vectors, pairs = _vectors(builder, target)
-        order = [lane for t in range(vectors.lanes) for lane in (t, vectors.lanes + t)]
-
-        def goal(image: int, line: int, column: Any) -> tuple[Any, Any]:
-            """The address of the results of a row, and the number of elements from there on; 0 after the last row."""
-            there = builder.and_(
-                builder.icmp_signed("<", int_constant(line), lines), builder.icmp_signed("<", column, columns)
+    def transform(
+        target: Any, target_down: int, target_across: int, target_step: int, source: Any, source_down: int,
+        source_across: int, source_step: int, count: int,
+    ) -> None:  # fmt: skip
+        lanes = np.arange(WIDE // target.dtype.itemsize)
+        for t in range(count):
+            rows, columns = np.arange(high)[:, None, None] * source_down, np.arange(wide)[:, None] * source_across
+            grid = source[t * source_step + rows + columns + lanes]
+            found = np.einsum("pa,qb,abt->pqt", down, across, grid)
+            rows, columns = (
+                np.arange(n) * step for n, step in zip(found.shape[:2], (target_down, target_across), strict=True)
             )
-            if image:
-                there = builder.and_(there, builder.icmp_signed("<", int_constant(image), images))
-            count = builder.mul(builder.sub(columns, column), int_constant(step))
-            place = builder.add(builder.mul(pitch, int_constant(line)), builder.mul(column, int_constant(step)))
-            place = builder.add(place, builder.mul(between, int_constant(image)))
-            return builder.gep(target, [place]), builder.select(there, count, int_constant(0))
+            target[t * target_step + rows[:, None, None] + columns[:, None] + lanes] = found
 
-        def put_row(results: Any, n: int, first: Any) -> None:
-            """Store row `n` of the results of a vector of tiles, for each row of tiles in it."""
-            own_lanes = pairs.lanes // (tiling.rows * tiling.images)
-            for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
-                row, inside = divmod(begin, own_lanes)
-                image, line = divmod(row, tiling.rows)
-                place, count = goal(image, 2 * line + n, builder.add(first, int_constant(inside)))
-                # With step 1, store the vector and mask the lanes before `begin`; with step 2, spread the lanes first.
-                shift = int_constant(-begin if step == 1 else 0)
-                mask = pairs.between(shift, count)
-                if step > 1:
-                    spread = [min(begin + lane // step, pairs.lanes - 1) for lane in range(pairs.lanes)]
-                    results_here = pairs.shuffled(results, results, spread)
-                    mask = builder.and_(mask, pairs.every_second())
-                else:
-                    results_here = results
-                pairs.store_masked(results_here, builder.gep(place, [shift]), mask)
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, target_down, target_across, target_step, source, source_down, source_across, source_step, count = (
+            operands
+        )
+        vectors = Vectors(builder, target, WIDE)
 
-        def one(first: Any, _: list[Any]) -> list[Any]:
-            own = vectors.at(source, builder.lshr(first, int_constant(1)))
-            results = _nest_products(vectors, down, across, _rows(vectors, own, apart, *points))
-            for n in range(2):
-                put_row(pairs.shuffled(results[2 * n], results[2 * n + 1], order), n, first)
+        def places(first: Any, apart: tuple[Any, Any], number: tuple[int, int]) -> list[list[Any]]:
+            lines = [vectors.at(first, builder.mul(apart[0], int_constant(n))) for n in range(number[0])]
+            steps = [builder.mul(apart[1], int_constant(n)) for n in range(number[1])]
+            return [[vectors.at(line, step) for step in steps] for line in lines]
+
+        def one(t: Any, _: list[Any]) -> list[Any]:
+            first = vectors.at(source, builder.mul(t, source_step))
+            rows = [
+                [vectors.load(place) for place in line]
+                for line in places(first, (source_down, source_across), (high, wide))
+            ]
+            first = vectors.at(target, builder.mul(t, target_step))
+            goals = places(first, (target_down, target_across), (len(down), len(across)))
+            totals = _nest_products(vectors, down, across, rows)
+            for total, place in zip(totals, (place for line in goals for place in line), strict=True):
+                vectors.store(total, place)
             return []
 
-        pairs.loop(columns, pairs.lanes, [], one)
+        vectors.loop(count, 1, [], one)
         return context.get_dummy_value()
 
-    lowers(put, "ArrayPart", "Integer", "ArrayPart", *["Integer"] * 5, result="none")(lower)
-    return put
-
-
-def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
-    """The vector types for tiles and for columns; a tile has two columns."""
-    return Vectors(builder, pointer, WIDE), Vectors(builder, pointer, 2 * WIDE)
-
-
-def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:
-    places = [vectors.builder.mul(apart, int_constant(p)) for p in range(high * wide)]
-    loaded = [vectors.load(vectors.at(first, place)) for place in places]
-    return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]
+    three = ["ArrayPart", "Integer", "Integer", "Integer"]
+    lowers(transform, *three, *three, "Integer", result="none")(lower)
+    return transform
 
 
 def _nest_products(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Sequence[Any]]) -> list[Any]:

@@ -136,7 +136,7 @@ class Vectors:
         self.lanes = (wide or registers()[1]) // self.bytes
         self.type = ir.VectorType(self.element, self.lanes)
         self.zero = ir.Constant(self.type, None)
-        self._bits = ir.VectorType(ir.IntType(1), self.lanes)
+        self.mask = ir.VectorType(ir.IntType(1), self.lanes)
         self._name = f"v{self.lanes}{'i' if integer else 'f'}{bits}"
 
     def _function(self, name: str, arguments: Sequence[Any], result: Any) -> Any:
@@ -219,19 +219,19 @@ class Vectors:
 
     def every_second(self) -> Any:
         """A mask of the lanes 0, 2, ..."""
-        return ir.Constant(self._bits, [ir.Constant(ir.IntType(1), 1 - n % 2) for n in range(self.lanes)])
+        return ir.Constant(self.mask, [ir.Constant(ir.IntType(1), 1 - n % 2) for n in range(self.lanes)])
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
         """Load the lanes in a mask; other lanes are 0, and their memory is not read."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [pointer.type, ir.IntType(32), self._bits, self.type]
+        kinds = [pointer.type, ir.IntType(32), self.mask, self.type]
         load = self._function(f"llvm.masked.load.{self._name}.p0{self._name}", kinds, self.type)
         return self.builder.call(load, [pointer, ir.Constant(ir.IntType(32), self.bytes), mask, self.zero])
 
     def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
         """Store the lanes in a mask."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [self.type, pointer.type, ir.IntType(32), self._bits]
+        kinds = [self.type, pointer.type, ir.IntType(32), self.mask]
         store = self._function(f"llvm.masked.store.{self._name}.p0{self._name}", kinds, ir.VoidType())
         self.builder.call(store, [vector, pointer, ir.Constant(ir.IntType(32), self.bytes), mask])
 

@@ -25,7 +25,7 @@ from snncell.kernels.intrinsics.builtins import (
     registers,
     types,
 )
-from snncell.kernels.intrinsics.elements import copy, flat, row, tail
+from snncell.kernels.intrinsics.elements import copy, flat, line_of, row, tail
 
 VECTOR = 64  # bytes
 VECTORS = 4  # in a row of a panel: half of the registers of AVX2, an eighth of those of AVX-512
@@ -147,7 +147,15 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
         return vectors.at(pointer, builder.mul(stride, int_constant(number)))
 
     rows = [vectors.load(row_of(source, source_stride, n)) for n in range(side)]
+    for n, turned in enumerate(turn_vectors(vectors, rows)):
+        vectors.store(turned, row_of(target, target_stride, n))
+    return context.get_dummy_value()
+
+
+def turn_vectors(vectors: Vectors, rows: list[Any]) -> list[Any]:
+    """Transpose a square of elements, with as many vectors as a vector has lanes."""
     # Swap the two off-diagonal quadrants, then the same within each quadrant, and so on down to single elements.
+    rows, side = list(rows), vectors.lanes
     half = side // 2
     while half:
         low = [n + side * (n & half > 0) - half * (n & half > 0) for n in range(side)]
@@ -157,9 +165,7 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
                 a, b = rows[n], rows[n + half]
                 rows[n], rows[n + half] = (vectors.shuffled(a, b, lanes) for lanes in (low, high))
         half //= 2
-    for n, turned in enumerate(rows):
-        vectors.store(turned, row_of(target, target_stride, n))
-    return context.get_dummy_value()
+    return rows
 
 
 @inline
@@ -396,50 +402,98 @@ def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
     return base, base | near
 
 
-# --- Products of rows of states and an unpacked matrix ----------------------------------------------------------------
+# --- Products of two unpacked matrices --------------------------------------------------------------------------------
 
-# Each result of a tile is a sum over all terms in their order. A vector of the matrix is loaded once for all rows of a
-# tile, and an element of a row once for all of its vectors.
+# A vector of the right matrix is loaded once for all rows of a tile, and an element of the left one once for a row.
 
 
 def _row_tile(rows: int, vectors: int) -> Callable[..., None]:
     """A kernel function: `out[r, i] = sum over k of x[r, k] y[k, i]`, with flat arrays, for `vectors` vectors of i.
-    Rows are `step` elements apart in `out`, `across` in x, and `stride` in y. `count` is at least 1.
+    Rows are `step` elements apart in `out` and `stride` in y, and vectors of i are `apart` and `y_apart`. In x, rows
+    are `across` elements apart and terms `along`, but blocks of terms, as many as a vector has elements, are `jump`
+    apart. `count` is at least 1. If `more` is not 0, the sums are added to `out`.
     """
 
-    def multiply(out: Any, step: int, x: Any, across: int, y: Any, stride: int, count: int) -> None:
-        width = vectors * lanes_of(y.dtype)
+    def multiply(
+        out: Any, step: int, apart: int, x: Any, across: int, along: int, jump: int, y: Any, stride: int, y_apart: int,
+        count: int, more: int,
+    ) -> None:  # fmt: skip
+        line = lanes_of(y.dtype)
+        lanes, terms = np.arange(vectors * line), np.arange(count)
+        of_terms = terms // line * jump + terms % line * along
         for r in range(rows):
-            terms = (x[r * across + k] * y[k * stride : k * stride + width] for k in range(count))
-            out[r * step : r * step + width] = sum(terms)
+            factors, places = x[r * across + of_terms], lanes // line * y_apart + lanes % line
+            own = lanes // line * apart + lanes % line + r * step
+            total = (factor * y[k * stride + places] for k, factor in enumerate(factors))
+            out[own] = sum(total) + (out[own] if more else 0)
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        out, step, x, across, y, stride, count = (
+        out, step, apart, x, across, along, jump, y, stride, y_apart, count, more = (
             context.cast(builder, x, kind, types.int64) if isinstance(kind, types.Integer) else x
             for x, kind in zip(operands, signature.args, strict=True)
         )
         each = Vectors(builder, out)
-        total = vectors * VECTOR // each.bytes // each.lanes
+        line = VECTOR // each.bytes
+        parts = line // each.lanes  # registers of a vector
         room = 24 if registers()[0] == 32 else 12  # registers for sums; the others are for operands
-        for wide in cut(total, room // rows):
+
+        def piece(start: Any, distance: Any, number: int) -> Any:
+            """The address of a register's part of a row."""
+            moved = builder.mul(distance, int_constant(number // parts), flags=["nsw"])
+            return each.at(each.at(start, moved), number % parts * each.lanes)
+
+        for wide in cut(vectors * parts, max(1, room // rows)):
 
             def term(k: Any, sums: list[Any], wide: range = wide) -> list[Any]:
                 given = each.at(y, builder.mul(k, stride, flags=["nsw"]))
-                loaded = [each.load(each.at(given, n * each.lanes)) for n in wide]
-                places = [builder.add(k, builder.mul(across, int_constant(r))) for r in range(rows)]
-                factors = [each.spread(builder.load(each.at(x, place))) for place in places]
+                loaded = [each.load(piece(given, y_apart, n)) for n in wide]
+                block, inside = builder.udiv(k, int_constant(line)), builder.urem(k, int_constant(line))
+                place = builder.add(builder.mul(block, jump), builder.mul(inside, along))
+                factors = [
+                    each.spread(builder.load(each.at(each.at(x, place), builder.mul(across, int_constant(r)))))
+                    for r in range(rows)
+                ]
                 pairs = [(a, b) for a in factors for b in loaded]
                 return [each.added(a, b, c) for (a, b), c in zip(pairs, sums, strict=True)]
 
-            starts = [builder.mul(step, int_constant(r)) for r in range(rows)]
-            targets = [each.at(each.at(out, start), n * each.lanes) for start in starts for n in wide]
-            for sum_of, place in zip(each.loop(count, 1, [each.zero] * len(targets), term), targets, strict=True):
-                each.store(sum_of, place)
+            lines = [each.at(out, builder.mul(step, int_constant(r))) for r in range(rows)]
+            targets = [piece(start, apart, n) for start in lines for n in wide]
+            sums = each.loop(count, 1, [each.zero] * len(targets), term)
+            for sum_of, place, old in zip(sums, targets, each.load_if(more, targets), strict=True):
+                each.store(builder.fadd(old, sum_of), place)
         return context.get_dummy_value()
 
-    lowers(multiply, *["ArrayPart", "Integer"] * 3, "Integer", result="none")(lower)
+    kinds = "ArrayPart Integer Integer ArrayPart Integer Integer Integer ArrayPart Integer Integer Integer Integer"
+    lowers(multiply, *kinds.split(), result="none")(lower)
     return multiply
 
 
 VECTORS_OF_TILE = 4
-tile_4 = _row_tile(4, VECTORS_OF_TILE)
+tile_4, _tile_4_3, _tile_4_2, _tile_4_1 = (_row_tile(4, vectors) for vectors in (VECTORS_OF_TILE, 3, 2, 1))
+_tile_8_1 = _row_tile(8, 1)  # four sums are too few for the latency of an addition
+
+
+@call_once
+def multiply_panel(
+    out: Any, step: int, apart: int, x: Any, across: int, rows_jump: int, along: int, jump: int, y: Any, stride: int,
+    y_apart: int, rows: int, vectors: int, count: int, more: int,
+) -> None:  # fmt: skip
+    """`out[r, i] = sum over k of x[r, k] y[k, i]` for `rows` rows, rounded up to a multiple of four, and one to four
+    vectors of i. In x, blocks of as many rows as a vector has elements are `rows_jump` elements apart. See `_row_tile`
+    for the other arguments.
+    """
+    line, r = line_of(y), 0
+    while r < rows:
+        own, left = tail(out, r * step), tail(x, r // line * rows_jump + r % line * across)
+        if vectors == 1 and rows - r > 4:
+            _tile_8_1(own, step, apart, left, across, along, jump, y, stride, y_apart, count, more)
+            r += 4
+        elif vectors == 1:
+            _tile_4_1(own, step, apart, left, across, along, jump, y, stride, y_apart, count, more)
+        elif vectors == 2:
+            _tile_4_2(own, step, apart, left, across, along, jump, y, stride, y_apart, count, more)
+        elif vectors == 3:
+            _tile_4_3(own, step, apart, left, across, along, jump, y, stride, y_apart, count, more)
+        else:
+            tile_4(own, step, apart, left, across, along, jump, y, stride, y_apart, count, more)
+        r += 4

@@ -118,10 +118,11 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
     x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
     s0, s1, s2, s3 = tail(sums, 0), tail(sums, STRIDE), tail(sums, 2 * STRIDE), tail(sums, 3 * STRIDE)
-    wide = VECTORS_OF_TILE * line_of(y)
+    line = line_of(y)
+    wide = VECTORS_OF_TILE * line
     whole = width // wide * wide if inner > 0 else 0
     for first in range(0, whole, wide):
-        tile_4(tail(out, first), width, x0, inner, tail(y, first), width, inner)
+        tile_4(tail(out, first), width, line, x0, inner, 1, line, tail(y, first), width, line, inner, 0)
     for first in range(whole, width, STRIP):
         count = least(STRIP, width - first)
         for place in range(4 * STRIDE):

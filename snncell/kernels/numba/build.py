@@ -54,9 +54,10 @@ PARTS_OF_THREAD = 4  # for parts with scratch memory: some slack, so that fast t
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
     """Choose grain and number of parts for a kernel with scratch memory; one part if `work` is small."""
-    if work < PARALLEL_WORK or units < 2:
+    threads = policy.number_of_threads() if work >= PARALLEL_WORK and units > 1 else 1
+    if threads == 1:
         return max(units, 1), 1
-    grain = -(-units // (PARTS_OF_THREAD * policy.number_of_threads()))
+    grain = -(-units // (PARTS_OF_THREAD * threads))
     return grain, -(-units // grain)
 
 
