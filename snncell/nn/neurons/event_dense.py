@@ -199,7 +199,9 @@ class EventDense(Ranged, Settings):
             keep=False,
         ),
     ]
-    spikes: Count = field(1, meaning="K, the number of spikes that are computed per neuron; later ones are ignored")
+    spikes: Count = field(
+        1, meaning="K, the number of spike times that are computed per neuron; later ones are ignored"
+    )
     max_delay: Positive | None = field(
         None,
         meaning="if given, each synapse learns a delay between 0 and max_delay, at first uniformly distributed. Each "
@@ -306,9 +308,10 @@ class EventDense(Ranged, Settings):
 
     def extend_repr(self) -> str:
         delay = "" if self.max_delay is None else f", max_delay={self.max_delay}"
+        output = "" if self.output == "times" else f", output={self.output!r}"
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, t_max={self.t_max}, "
-            f"step={self.step}, spikes={self.spikes}{delay}"
+            f"step={self.step}, spikes={self.spikes}{delay}{output}"
         )
 
 
