@@ -111,7 +111,12 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"events"},
         {"direct"},
     ],
-    "kernels.eventprop": [{"spike_times"}, {"adjoint", "solver"}, {"cuda", "recurrent", "solver_adjoint"}],
+    "kernels.eventprop": [
+        {"spike_times"},
+        {"adjoint", "solver"},
+        {"cuda", "recurrent", "solver_adjoint"},
+        {"recurrent_solver"},
+    ],
     "kernels.cuda": [
         {"base"},
         {"libraries", "simulated"},

@@ -38,7 +38,8 @@ REFRACTORY: Any = None  # 1 if the last state is the time that is left of the re
 # the end of the simulation. The ends of periods and input spikes can cause a spike at once. IDLE lanes have ended
 # before.
 IDLE, FULL, RECOVERY, RECOVERY_AND_SPIKE, SPIKE, INPUT, INPUT_AND_SPIKE, LAST = range(8)
-STEP, END, LEAST = range(3)  # indices into the constants of the simulation
+# Indices into the constants of the simulation. Recurrent layers are simulated in windows; END is the end of a window.
+STEP, END, LEAST, FINAL = range(4)
 ITERATIONS = 120
 MOST_STEPS = 10_000_000  # of a neuron
 REGULAR = 12  # bisection makes every second iteration after these, so at least 54
@@ -140,10 +141,10 @@ def end_step(
             own[number] = inf if above[lane] == above[lane] else nan
         return True
     if spiked:
-        spiked = now[lane] < constants[END]
+        spiked = now[lane] < constants[FINAL]
         if number < wanted:
             own[number] = now[lane]
-            spiked = spiked and own[number] < constants[END]  # the time as rounded to its dtype
+            spiked = spiked and own[number] < constants[FINAL]  # the time as rounded to its dtype
         if not spiked:
             kind[lane] = LAST
             if number < wanted:
@@ -166,11 +167,25 @@ def watch(kind: Any, y: Any, p: Any, point: Any, highest: Any) -> None:
 
 
 @call_once
+def begin_group(lanes: Any, numbers: Any, ends: Any, log: Any, lane_values: Any) -> None:
+    """Begin the simulation of a group at time 0."""
+    _last, _watched, highest = ends
+    _value, maximum, place = highest
+    _log_y, _log_z, _log_length, kinds, _most = log
+    now, _length, _weight, _above, _below, places = lane_values
+    for lane in range(LANES):
+        now[lane], places[lane], numbers[lane], maximum[lane], place[lane] = 0.0, 0, 0, -inf, 0
+        kinds[lane] = FULL if lane < lanes else IDLE
+
+
+@call_once
 def simulate(
     events: Any, n0: Any, lanes: Any, weights: Any, p: Any, y: Any, z: Any, states: Any, spikes: Any, ends: Any,
-    log: Any, lane_values: Any, constants: Any,
+    log: Any, lane_values: Any, constants: Any, first: Any,
 ) -> Any:  # fmt: skip
     """Simulate a group of neurons from `n0` on, store their spikes, and log their steps; return the number of steps.
+
+    The first step has the number `first`, and its lanes that are not IDLE are simulated.
 
     `events` has the sorted times of the input spikes, their numbers, the distance between lanes in both (0 if all lanes
     share them), the number of each lane's, and of each input's. `y` has the initial states. `spikes` has the times,
@@ -178,15 +193,12 @@ def simulate(
     has the last states, whether to find the maximum of `readout`, and memory for it. A maximum at the start of step m
     has the number 2 m, and at its end 2 m + 1. The log keeps the last `most` steps.
     """
-    _found, _wanted, _limit, numbers = spikes
     last, watched, highest = ends
-    _value, maximum, place = highest
     log_y, log_z, log_length, kinds, most = log
     now, length, _weight, above, below, places = lane_values
-    size, active, m, here = states * LANES, lanes, 0, 0
-    for lane in range(LANES):
-        now[lane], places[lane], numbers[lane], maximum[lane], place[lane] = 0.0, 0, 0, -inf, 0
-        kinds[lane] = FULL if lane < lanes else IDLE
+    size, active, m, here = states * LANES, 0, first, first
+    for lane in range(lanes):
+        active += kinds[first * LANES + lane] != IDLE
     while active > 0 and m < MOST_STEPS:
         there = here + 1 if here + 1 < most else 0
         kind, after, start = tail(kinds, here * LANES), tail(kinds, there * LANES), tail(log_y, here * size)
@@ -332,6 +344,7 @@ def find_with_solver(
                 lanes = least(LANES, neurons - n0)
                 prepare(time, delays, delayed, n0, lanes, events, count, constants[END], scratch, initial, values, p, y)
                 spikes = tail(own, n0 * wanted), wanted, limit, tail(counts, 2 * LANES)
-                m = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants)
+                begin_group(lanes, tail(counts, 2 * LANES), ends, log, lane_values)
+                m = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants, 0)
                 steps[part] = m if m > steps[part] else steps[part]
                 store_ends(n0, lanes, of_last // neurons, neurons, ends, row(last, sample), row(maximum, sample))

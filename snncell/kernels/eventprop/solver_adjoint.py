@@ -28,6 +28,7 @@ from snncell.kernels.eventprop.solver import (
     RECOVERY_AND_SPIKE,
     REFRACTORY,
     SPIKE,
+    begin_group,
     condition_one,
     find_with_solver,
     memory_of_part,
@@ -162,26 +163,23 @@ def add_readout(
 def sweep_back(
     steps: Any, events: Any, n0: Any, lanes: Any, weights: Any, p: Any, states: Any, params: Any, gradients: Any,
     spikes: Any, ends: Any, log: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
-    constants: Any,
+    constants: Any, first: Any,
 ) -> None:  # fmt: skip
-    """Go back through the log of a group, and add the gradients of its events, weights and constants.
+    """Go back through the log of a group to step `first`, and add the gradients of its events, weights and constants.
 
-    `gradients` has those of the spikes and of the maxima. `memory` has the gradient of the last states, which is that
-    of the initial states on return, a cotangent, and gradients of states, length and constants.
+    The first row of `lane_values` has the gradients of the times at which the later steps begin. `gradients` has
+    those of the spikes and of the maxima. `memory` has the gradient of the last states, which is that of the initial
+    states on return, a cotangent, and gradients of states, length and constants.
     """
     _when, _which, apart, _counts, _of_each = events
     _last, watched, highest = ends
     _value, _maximum, point = highest
     log_y, log_z, log_length, kinds, _most = log
-    # of_time: the gradient of the time at which the later steps begin
-    of_time, _length, _weight, _above, _below, _places = lane_values
     lam, _seed, out, _other, _third = memory
     gradient, of_maximum = gradients
     _, neurons = weights.shape
     size = states * LANES
-    for lane in range(LANES):
-        of_time[lane] = 0.0
-    for m in range(steps - 1, -1, -1):
+    for m in range(steps - 1, first - 1, -1):
         y, z, length = tail(log_y, m * size), tail(log_z, m * size), tail(log_length, m * LANES)
         kind = tail(kinds, m * LANES)
         for lane in range(lanes):
@@ -235,17 +233,19 @@ def send_back_group(
     lanes = least(LANES, neurons - n0)
     prepare(time, delays, delayed, n0, lanes, events, count, constants[END], scratch, initial, values, p, y)
     spikes = found, wanted, limit, tail(counts, 2 * LANES)
-    steps = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants)
+    begin_group(lanes, tail(counts, 2 * LANES), ends, log, lane_values)
+    steps = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants, 0)
     if steps >= most:
         return steps
     clear(of_events, count * (LANES if delayed != 0 else 1))
     clear(lam, states * LANES)
+    clear(lane_values[0], LANES)
     for k in range(rows):
         for lane in range(lanes):
             lam[k * LANES + lane] = float64(of_last[k * neurons + n0 + lane])
     sweep_back(
         steps, events, n0, lanes, weights, p, states, params, (gradient, of_maximum), spikes, ends, log, lane_values,
-        memory, of_events, of_weights, of_values, constants,
+        memory, of_events, of_weights, of_values, constants, 0,
     )  # fmt: skip
     for lane in range(lanes):
         add_lane(of_initial, n0 + lane, neurons, lam, 1.0, lane, states)
@@ -355,7 +355,7 @@ class Simulation:
         self.most = math.ceil(t_max / step) + 2 * self.events + 3 * spikes + 4
         self.limit = spikes if outputs == ("times",) else 2**62
         end = self.dtype.type(min(t_max, float(np.finfo(self.dtype).max)))
-        self.constants = np.array([step, end, np.finfo(self.dtype).eps], np.float64)
+        self.constants = np.array([step, end, np.finfo(self.dtype).eps, end], np.float64)
         work = self.samples * self.neurons * (t_max / step + self.events) * STEP_COST
         self.grain = int(work >= PARALLEL_SIZE and self.parts > 1)
         widths = {"times": spikes, "states": self.states, "maximum": 1}  # per neuron

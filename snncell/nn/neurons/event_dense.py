@@ -16,11 +16,12 @@ from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.compiler.backends.event_neuron import EquationsOfNeuron
 from snncell.errors import ArgumentError, DeviceError, GradientError
+from snncell.kernels.eventprop.recurrent_solver import RecurrentSimulation
 from snncell.kernels.eventprop.solver import MOST_STEPS
 from snncell.kernels.eventprop.solver_adjoint import Simulation
 from snncell.nn.neurons.event_driven import EventNeuron
 from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
-from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns, recurrent
+from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns
 from snncell.nn.settings import Settings
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
@@ -60,7 +61,8 @@ def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: An
         raise ArgumentError("EventDense: times must be at least 0, because the simulation begins at 0.")
     numbers = np.array([*equations.numbers, 0.0])[:, None]
     values = np.concatenate([constants, np.broadcast_to(numbers, (len(numbers), constants.shape[1]))])
-    return Simulation(equations.source, [*others, values], len(constants), **sizes)
+    kind = Simulation if len(weights) == times.shape[1] else RecurrentSimulation
+    return kind(equations.source, [*others, values], len(constants), **sizes)
 
 
 def _find(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> tuple[Any, ...]:
@@ -99,21 +101,6 @@ def _(
     **attrs: Any,
 ) -> Sequence[Any]:  # fmt: skip
     return solve_back.bind_all(times, weights, delays, initial, constants, *dout, **attrs)
-
-
-recurrent_by_solver, recurrent_by_solver_back = recurrent(
-    "recurrent_by_solver",
-    _find,
-    lambda *arrays, **attrs: _send_back(*arrays[:-2], arrays[-1], **attrs),
-)
-
-
-@recurrent_by_solver.def_bprop
-def _(
-    times: Tensor, weights: Tensor, delays: Tensor, initial: Tensor, constants: Tensor, out: Any, dout: Tensor,
-    **attrs: Any,
-) -> Sequence[Any]:  # fmt: skip
-    return recurrent_by_solver_back.bind_all(times, weights, delays, initial, constants, out, dout, **attrs)
 
 
 @solve_back.def_bprop
@@ -286,8 +273,7 @@ class EventDense(Ranged, Settings):
         delays = ops.zeros((0, neurons), events.dtype)
         if self.max_delay is not None:
             delays = ops.clip(columns(self.delay, self.recurrent_delay), 0.0, float(self.max_delay))
-        operation: Any = solve.bind_all if self.recurrent_weight is None else recurrent_by_solver.bind
-        results = operation(
+        results = solve.bind_all(
             events,
             columns(self.weight, self.recurrent_weight),
             delays,
@@ -300,7 +286,6 @@ class EventDense(Ranged, Settings):
             outputs=self._outputs(),
             silent=math.inf,
         )
-        results = results if isinstance(results, tuple) else (results,)
         return results[0] if isinstance(self.output, str) else results
 
     def _outputs(self) -> tuple[str, ...]:

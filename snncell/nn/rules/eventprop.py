@@ -213,7 +213,7 @@ def _(
 
 @recurrent_sent_back.def_bprop
 def _(*_: Any, **__: Any) -> Sequence[Any]:
-    raise GradientError("EventPropLIF: recurrent layers have no second-order gradients, jvp and jacfwd. Use vjp.")
+    raise GradientError("EventPropLIF: recurrent layers have no second-order gradients and no jvp. Use vjp or jacrev.")
 
 
 # --- the layer --------------------------------------------------------------------------------------------------------
