@@ -112,38 +112,7 @@ def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, mo
         np.testing.assert_allclose(value, expected, rtol=0, atol=scale)
 
 
-def forward_and_weight(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) -> list[Any]:
-    """A convolution and the gradient of its weight."""
-    return [
-        module.convolve(x, weight, count=dout.shape[2:], **options),
-        module.convolve_weight(x, dout, size=weight.shape[2:], **options),
-    ]
-
-
 @compiled
-<<<<<<< HEAD
-@pytest.mark.parametrize(("size", "stride"), [((4, 4), 1), ((2, 2), 1), ((4, 4), 2)])
-def test_small_images_share_vectors(size: tuple[int, int], stride: int) -> None:
-    """The tiles of four images of one tile, or of two of four tiles, are transformed together."""
-    rng = np.random.default_rng(6)
-    x, weight = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 9, *size), (10, 9, 3, 3)))
-    count = tuple(-(-n // stride) for n in size)
-    dout = rng.normal(size=(5, 10, *count)).astype(np.float32)
-    options = {"stride": (stride,) * 2, "before": (1, 1), "dilation": (1, 1), "groups": 1}
-    # With a stride of 2, the gradient of the images is four convolutions of stride 1, each with its own kernel.
-    calculated = three if stride == 1 else forward_and_weight
-    with by("tiles"):
-        values = calculated(direct, x, weight, dout, options)
-        alone = calculated(direct, x[3:4], weight, dout[3:4], options)
-    for value, expected in zip(values, calculated(im2col, x, weight, dout, options), strict=True):
-        np.testing.assert_allclose(value, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
-    for value, expected in zip(alone[:-1], values[:-1], strict=True):  # the last one is a sum over images
-        np.testing.assert_array_equal(value[0], expected[3])
-
-
-@compiled
-=======
->>>>>>> e8821cac (Put channels in the lanes of Winograd convolutions)
 def test_windows_of_three_are_as_precise_as_direct_sums() -> None:
     rng = np.random.default_rng(5)
     x, weight = rng.normal(size=(4, 48, 16, 16)), rng.normal(size=(32, 48, 3, 3))
