@@ -54,16 +54,19 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         self._places.append((holder, name))
 
     def _connect(self) -> None:
-        """Share the memory of Parameters, and forget compiled calls."""
+        """Forget compiled calls, and share the memory of Parameters."""
         cell, name = self.snncell, type(self.snncell).__name__
         call: Callable[..., Any] = cell
         if self._neuron:
             call = MultiStep(cell, return_states=self._with_states) if self._over_time else _step_of(cell)
-        shared = SharedParameters(name, list(cell.get_parameters()))
-        self._calls = CompiledCalls(name, call, shared)
+        self._calls = CompiledCalls(name, call, SharedParameters(name, list(cell.get_parameters())))
+        self._share()
+
+    def _share(self) -> None:
+        """Copy values that were written to Parameters of the Cell to their tensors, and share the memory."""
         tensors = self._tensors()
         if all(x.device.type == "cpu" for x in tensors):  # otherwise the next call raises
-            shared.bind(tensors)
+            self._calls.shared.bind(tensors)
 
     def _tensors(self) -> list[Any]:
         return [getattr(holder, name) for holder, name in self._places]
@@ -113,7 +116,17 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         self.snncell.set_train(mode)
         return self
 
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """The state dict of the module, with values that were written to the Cell."""
+        self._share()
+        return super().state_dict(*args, **options)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._share()  # before, so that the loaded values are the last ones
+        super()._load_from_state_dict(*args)
+
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        self._share()
         super()._apply(fn, recurse)
         self._connect()
         return self
@@ -122,6 +135,7 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         return f"fused({self.snncell!r})"
 
     def __getstate__(self) -> dict[str, Any]:
+        self._share()
         return {name: value for name, value in self.__dict__.items() if name != "_calls"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

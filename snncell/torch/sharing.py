@@ -71,11 +71,13 @@ class SharedParameters:
             if address != tensor.data_ptr() or parameter._data is not array:
                 array = self._view(parameter, tensor)
             self.tensors[number] = tensor
-            if parameter.limits and version != tensor._version:
+            present = tensor._version if parameter.limits and not tensor.is_inference() else 0
+            if parameter.limits and version != present:
                 value = parameter._project(wrap(array))._data
                 if not np.array_equal(value, array):
                     _write(tensor, value)
-            self.seen[number] = array, tensor.data_ptr(), tensor._version
+                    present += 1
+            self.seen[number] = array, tensor.data_ptr(), present
         for parameter, gradient in zip(self.parameters, trained, strict=False):
             if parameter.requires_grad != gradient:
                 parameter.requires_grad = gradient
@@ -102,7 +104,6 @@ class SharedParameters:
                 tensor = self.tensors[number]
                 _write(tensor, parameter._data)
                 parameter._data = array
-                self.seen[number] = array, tensor.data_ptr(), tensor._version
 
 
 def _write(tensor: Any, value: Any) -> None:

@@ -299,6 +299,20 @@ def test_new_values_reach_both_sides(change, copied):
     assert copied is None or original.snncell.w.item() != 0.5
 
 
+def test_values_written_to_the_cell_are_saved_copied_and_converted():
+    module = fused(nn.ParametricLIFNode(2.0))
+    actions = {
+        "state_dict": lambda: module.state_dict()["w"],
+        "deepcopy": lambda: copy.deepcopy(module).w,
+        "double": lambda: module.double().w,
+        "load": lambda: [module.load_state_dict({"w": torch.tensor(9.0)}), module(X.double()), module.w][-1],
+        "inference": lambda: [torch.inference_mode()(module)(X), module.w][-1],
+    }
+    for number, (name, action) in enumerate(actions.items()):
+        module.snncell.w.set_data(Tensor(number / 4).astype(module.snncell.w.dtype))
+        assert action().item() == (9.0 if name == "load" else number / 4), name
+
+
 def test_dtype_of_parameters_can_change():
     module, x = fused(net()), torch.tensor(inputs())
     single = module(x)
