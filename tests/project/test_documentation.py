@@ -95,7 +95,7 @@ def test_docstrings_have_examples():
 def test_docstring_examples_print_stated_output(module):
     if module in JOBS:
         pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
-    if module == "snncell.torch.fusing":
+    if module.startswith("snncell.torch"):
         pytest.importorskip("torch", reason="the extra 'torch' brings PyTorch, and it is not installed")
     for test in examples(module):
         report: list[str] = []
