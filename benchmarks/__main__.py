@@ -80,7 +80,9 @@ def measure(given: argparse.Namespace, wanted: list[str]) -> None:
     peers, absent = present(wanted)
     others = any(each is not None for each in (given.rows, given.sweeps, given.figures, given.pages))
     whole = not (others or given.quick or given.peers)
-    folder = None if given.force or given.list or given.prepare else given.write or (RESULTS if whole else None)
+    folder = given.write.resolve() if given.write else RESULTS if whole else None
+    if given.force or given.list or given.prepare:
+        folder = None
     publishes = folder is not None and not given.quick
     compiled, limit = None, given.compile_limit
     limit = (PREPARED_LIMIT if given.prepare else COMPILE_LIMIT) if limit is None else limit

@@ -15,7 +15,7 @@ Points = dict[float, list[Timing]]
 
 @dataclass
 class Result:
-    """A row (timings, notes), a sweep (points), or a figure (text in Markdown), with the facts of its run."""
+    """A row (timings, notes), a sweep (points), a figure (Markdown) or a page (nothing), with the facts of its run."""
 
     about: dict[str, str]
     timings: list[Timing] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Result:
 
 
 class Results:
-    """All results by kind ("rows", "sweeps", "figures") and name, in a file or in memory only."""
+    """All results by kind ("rows", "sweeps", "figures", "pages") and name, in a file or in memory only."""
 
     def __init__(self, file: Path | None) -> None:
         self.file = file

@@ -204,8 +204,9 @@ class Run:
 
     def pages(self, names: dict[str, Any]) -> None:
         for name in names:
-            print(f"page {name}:", flush=True)
-            self._part(name, partial(self._page, name))
+            if self._needs("pages", name):
+                print(f"page {name}:", flush=True)
+                self._part(name, partial(self._page, name))
 
     def _page(self, name: str) -> bool:
         text = self.quiet.measure(lambda: measured_page(name, self.quick))
@@ -218,6 +219,7 @@ class Run:
             (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
         elif not put_between_markers(ROOT / "docs/cost-model.md", text.strip()):
             raise ValueError("docs/cost-model.md has no place for the table.")
+        self._put("pages", name, Result(self._facts()))
         return True
 
     # --- the report ---------------------------------------------------------------------------------------------------
@@ -291,6 +293,7 @@ class Run:
                 dates = sorted({rows[name].about["date"] for name in README_ROWS})
                 text += f"\n\n{rows['dense'].about['processor']}, {' and '.join(dates)}."
                 put_between_markers(ROOT / "README.md", text)
+        if kind not in ("sweeps", "figures"):
             return
         points = {name: each.points for name, each in self._shown("sweeps", list(self.known_sweeps)).items()}
         pictures = {folder / "sweeps-time.png": "median", folder / "sweeps-memory.png": "memory"}
