@@ -190,7 +190,8 @@ def test_digest_covers_every_file_that_affects_kernels(monkeypatch: pytest.Monke
     """One additional byte in any of these files changes the digest."""
     assert mathematics.__file__ is not None
     kernels = Path(mathematics.__file__).parent
-    files = [kernels / "numba/passes.py", kernels / "loops.py", kernels / "scalar.py", kernels / "conv/transforms.py"]
+    names = "numba/passes.py", "numba/lowering.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
+    files = [kernels / name for name in names]
     files += kernels.glob("intrinsics/*.py")
     assert {"rows.py", "panels.py", "elements.py"} <= {file.name for file in files}
     read, digests = Path.read_bytes, {library_digest()}

@@ -98,7 +98,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"broadcast", "panels"}, {"rows"}],
     "kernels.numba": [
-        {"files", "native", "passes", "progress"},
+        {"files", "lowering", "native", "progress"},
+        {"passes"},
         {"policy", "store"},
         {"code", "threads"},
         {"build"},

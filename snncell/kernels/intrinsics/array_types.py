@@ -7,7 +7,7 @@ indices, and makes each slice an array. The types here do not check bounds; the 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import declare_type, lowers
@@ -46,7 +46,19 @@ class _Model(extending.models.StructModel):  # type: ignore[misc]
         super().__init__(manager, kind, members)
 
 
-extending.make_attribute_wrapper(Elements, "shape", "shape")
+@extending.infer_getattr
+class _Attributes(templates.AttributeTemplate):  # type: ignore[misc]
+    key = Elements
+
+    def resolve_shape(self, x: Any) -> Any:
+        return types.UniTuple(types.int64, x.ndim)
+
+
+@extending.lower_getattr(Elements, "shape")  # type: ignore[untyped-decorator]
+def _lower_shape(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    return builder.extract_value(value, 1)
+
+
 declare_type(len, lambda x: types.int64 if isinstance(x, Elements) else None)
 
 
@@ -86,9 +98,18 @@ def _index_of(x: Any) -> Any:
     return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
 
 
+class ArrayFields(NamedTuple):
+    """The fields of `Elements`, in LLVM IR."""
+
+    data: Any
+    shape: Any
+
+
 def open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """The fields of the first argument."""
-    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
+    if isinstance(signature.args[0], types.Array):  # made by `empty`
+        return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
+    return ArrayFields(*(builder.extract_value(operands[0], place) for place in range(2)))
 
 
 def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:

@@ -232,10 +232,10 @@ def _array_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
 
     owner = builder.load(slot)
     axes = at(owner, AXES)
-    elements = cgutils.create_struct_proxy(kind)(context, builder)
-    elements.data = builder.inttoptr(at(owner, DATA), context.get_data_type(kind.dtype).as_pointer())
-    elements.shape = cgutils.pack_array(builder, [at(axes, 8 * axis) for axis in range(kind.ndim)], ty=word)
-    return elements._getvalue()
+    data = builder.inttoptr(at(owner, DATA), context.get_data_type(kind.dtype).as_pointer())
+    shape = cgutils.pack_array(builder, [at(axes, 8 * axis) for axis in range(kind.ndim)], ty=word)
+    elements = ir.Constant(context.get_value_type(kind), ir.Undefined)
+    return builder.insert_value(builder.insert_value(elements, data, 0), shape, 1)
 
 
 def _number_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:

@@ -168,7 +168,7 @@ def turn_vectors(vectors: Vectors, rows: list[Any]) -> list[Any]:
     return rows
 
 
-@inline
+@call_once
 def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows: Any, columns: Any, side: Any) -> None:
     """`target[column, row] = source[row, column]`; strides are between rows, and `side` is the side of a tile."""
     for first in range(0, rows, side):

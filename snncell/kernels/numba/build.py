@@ -31,12 +31,10 @@ from snncell.kernels.numba.native import kernel_of
 
 # --- Kernel: the one function that runs on several threads ------------------------------------------------------------
 
-prange = range  # compiled, it is Numba's: see `_compile_launcher`
-
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:
-    """Call the kernel at `address` for all units, `grain` at a time; set `failed` to 1 if a call raises."""
-    for part in prange((units + grain - 1) // grain):
+    """Call the kernel at `address` for parts of `grain` of the units; set `failed` to 1 if a call raises."""
+    for part in range(start, stop):
         if call(address, part * grain, least(units, part * grain + grain), given):
             failed[0] = 1
 
@@ -87,7 +85,7 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     launch, turns = _launcher or _make_launcher()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:
-        launch(1, 0, address, slots, units, grain, failed)
+        launch(-(-units // grain), 1, address, slots, units, grain, failed)
     return int(failed[0])
 
 
@@ -102,7 +100,7 @@ after_fork(_in_child)
 _warned = False
 
 
-def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, grain: int, failed: Any) -> None:
+def _launch_alone(parts: int, _: int, address: int, slots: int, units: int, grain: int, failed: Any) -> None:
     """Run `launch` on this thread alone, with the same parts in the same order, so that the bits are the same."""
     global _warned
     if not _warned:
@@ -115,7 +113,7 @@ def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, g
             RuntimeWarning,
             stacklevel=2,
         )
-    launch(0, 1, address, slots, units, grain, failed)
+    launch(0, parts, address, slots, units, grain, failed)
 
 
 def _make_launcher() -> tuple[Any, Any]:
@@ -128,13 +126,11 @@ def _make_launcher() -> tuple[Any, Any]:
 
 def _compile_launcher() -> tuple[Any, Any]:
     signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
-    source = of_slots("launch", "from numba import prange\n" + source_of(launch, prange=None), signature)
+    source = of_slots("launch", source_of(launch), signature)
     policy.number_of_threads()  # starts the threads, which decides the threading layer
-    linked, loaded = code_of("launch", source, source, threads=True)
-    layer = policy.threading_layer()
-    # The launcher runs as one unit on one thread, so it never launches itself.
-    kernel = kernel_of("launch", linked, signature, share, loaded)
-    return kernel, _TURNS if layer == "workqueue" else contextlib.nullcontext()
+    linked, loaded = code_of("launch", source, source)
+    kernel = kernel_of("launch", linked, signature, policy.run_on_threads, loaded)
+    return kernel, _TURNS if policy.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
 # --- Building: the same source gives the same kernel ------------------------------------------------------------------

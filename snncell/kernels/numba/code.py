@@ -36,10 +36,9 @@ _SETTINGS = (
 )
 
 
-def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> tuple[Linked, bool]:
+def code_of(name: str, source: str, digested: str) -> tuple[Linked, bool]:
     """Compile or load `name(start, stop, slots)` of `source`; return it linked, and whether it was on disk.
-    Cache files are named after a digest of `digested`, the part of the source that affects the kernel. `threads` says
-    that the function has a `prange`.
+    Cache files are named after a digest of `digested`, the part of the source that affects the kernel.
     """
     path, writable = keep(name, source, digested)
 
@@ -47,7 +46,7 @@ def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> 
         return link(Code.unpack(data), policy.provide_runtime)
 
     def make() -> tuple[bytes | None, Linked]:
-        code, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
+        code, linked = policy.compile_kernel(function_of(path, source, name))
         return None if code is None else code.pack(), linked
 
     return load_or_make(path, writable, "nbc", (path.stem, _machine()), load, make)
@@ -184,7 +183,7 @@ def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
     # These are the modules that it may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
-    files = "numba/passes.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
+    files = "numba/passes.py", "numba/lowering.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
     modules = [folder / name for name in files]
     modules += sorted((folder / "intrinsics").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in modules)).hexdigest()

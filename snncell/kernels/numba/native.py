@@ -74,25 +74,65 @@ def _engine(module: Any) -> Any:
     return llvm.create_mcjit_compiler(module, machine)
 
 
+def _define(name: str, result: Any, arguments: int, write: Callable[[Any, Any, Callable[..., Any]], None]) -> Any:
+    """Compile a C function of pointers to 8-byte words; return its address, and the engine that keeps it in memory.
+
+    `write(builder, arguments, call)` emits its code, in which `call(address, start, stop, slots)` calls a kernel.
+    """
+    llvm: Any = import_once("llvmlite.binding")
+    ir: Any = import_once("llvmlite.ir")
+    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+    kernel = ir.FunctionType(ir.IntType(32), [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()])
+    module = ir.Module("snncell")
+    function = ir.Function(module, ir.FunctionType(result, [word.as_pointer()] * arguments), name)
+    builder = ir.IRBuilder(function.append_basic_block())
+
+    def call(address: Any, start: Any, stop: Any, slots: Any) -> Any:
+        nothing = [builder.alloca(byte), builder.alloca(byte)]  # for its return value and its exception, both ignored
+        return builder.call(builder.inttoptr(address, kernel.as_pointer()), [*nothing, start, stop, slots])
+
+    write(builder, function.args, call)
+    engine = _engine(llvm.parse_assembly(str(module)))
+    engine.finalize_object()
+    return engine.get_function_address(name), engine
+
+
 @functools.cache
 def _caller() -> tuple[Callable[[bytes], int], Any]:
     """A C function that calls a kernel for all of its units, and the engine that keeps it in memory."""
-    llvm: Any = import_once("llvmlite.binding")
     ir: Any = import_once("llvmlite.ir")
+
     # It takes a single argument, a row with the kernel's address, the number of units and the slots, because `ctypes`
     # takes time to convert each argument.
-    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
-    module = ir.Module("snncell")
-    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), "snncell_call")
-    builder = ir.IRBuilder(function.append_basic_block())
-    address, units, slots = (builder.gep(function.args[0], [ir.Constant(word, place)]) for place in range(3))
-    kinds = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
-    kernel = builder.inttoptr(builder.load(address), ir.FunctionType(ir.IntType(32), kinds).as_pointer())
-    nothing = [builder.alloca(byte), builder.alloca(byte)]  # for its return value and its exception; both are ignored
-    builder.ret(builder.call(kernel, [*nothing, ir.Constant(word, 0), builder.load(units), slots]))
-    engine = _engine(llvm.parse_assembly(str(module)))
-    engine.finalize_object()
-    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(engine.get_function_address("snncell_call")), engine
+    def write(builder: Any, arguments: Any, call: Callable[..., Any]) -> None:
+        word = ir.IntType(64)
+        address, units, slots = (builder.gep(arguments[0], [ir.Constant(word, place)]) for place in range(3))
+        builder.ret(call(builder.load(address), ir.Constant(word, 0), builder.load(units), slots))
+
+    address, engine = _define("snncell_call", ir.IntType(32), 1, write)
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(address), engine
+
+
+@functools.cache
+def range_runner() -> tuple[int, Any]:
+    """The address of a C function that runs ranges of a kernel's units on a thread, and its engine.
+
+    Its arguments are those of Numba's generalised ufuncs, `(first, count, steps, kernel)`. They point to the number of
+    the first range, to how many ranges it runs, and to the kernel's address, its slots, all its units and all ranges.
+    """
+    ir: Any = import_once("llvmlite.ir")
+
+    def write(builder: Any, arguments: Any, call: Callable[..., Any]) -> None:
+        word = ir.IntType(64)
+        places = (builder.gep(arguments[3], [ir.Constant(word, place)]) for place in range(4))
+        address, slots, units, ranges = (builder.load(place) for place in places)
+        first, count = builder.load(arguments[0]), builder.load(arguments[1])
+        start, stop = (builder.sdiv(builder.mul(x, units), ranges) for x in (first, builder.add(first, count)))
+        call(address, start, stop, builder.inttoptr(slots, word.as_pointer()))
+        builder.ret_void()
+
+    made: tuple[int, Any] = _define("snncell_ranges", ir.VoidType(), 4, write)
+    return made
 
 
 class Kernel(Protocol):

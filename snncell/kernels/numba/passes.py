@@ -2,10 +2,9 @@
 
 By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
 again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
-inlined overloads, which kernels do not use. In the pipeline here, a callee is typed and lowered once, and LLVM first
-sees it as part of the kernel. Two more changes save about a fifth of the remaining compile time: types of calls are
-looked up once per process, and there is no static single assignment before type inference. Therefore a variable of a
-kernel must have one type.
+inlined overloads, which kernels do not use, and checks after each pass. In the pipeline here, a callee is typed and
+lowered once, and LLVM first sees it as part of the kernel. Types of functions and calls are looked up once per process,
+and there is no static single assignment before type inference. Therefore a variable of a kernel must have one type.
 """
 
 from __future__ import annotations
@@ -13,56 +12,78 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import PENDING
+from snncell.kernels.numba.lowering import Lower
 
-cpu: Any = import_once("numba.core.cpu")
+bytecode: Any = import_once("numba.core.bytecode")
 codegen: Any = import_once("numba.core.codegen")
-config: Any = import_once("numba.core.config")
 compiler: Any = import_once("numba.core.compiler")
+config: Any = import_once("numba.core.config")
+descriptions: Any = import_once("numba.core.funcdesc")
 extending: Any = import_once("numba.extending")
+interpreter: Any = import_once("numba.core.interpreter")
+llvm: Any = import_once("llvmlite.binding")
+postproc: Any = import_once("numba.core.postproc")
 registry: Any = import_once("numba.core.registry")
-types: Any = import_once("numba.core.types")
+targetconfig: Any = import_once("numba.core.targetconfig")
+transforms: Any = import_once("numba.core.transforms")
 typed: Any = import_once("numba.core.typed_passes")
-untyped: Any = import_once("numba.core.untyped_passes")
-from_machinery: Any = import_once("numba.core.compiler_machinery")
+types: Any = import_once("numba.core.types")
 
 
-class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
-    """The passes from Python bytecode to LLVM IR, for functions of loops and arithmetic."""
+class TypedFunction(NamedTuple):
+    """A typed and lowered function."""
 
-    def define_pipelines(self) -> list[Any]:
-        """One list of passes, in order."""
-        manager = from_machinery.PassManager("kernel")
-        for one in (
-            untyped.TranslateByteCode,
-            untyped.FixupArgs,
-            typed.NopythonTypeInference,
-            typed.PreLowerStripPhis,
-            *([typed.IRLegalization] if self.state.flags.nrt else []),  # finds the last use of each variable
-            typed.AnnotateTypes,
-            typed.NativeLowering,
-            typed.NoPythonBackend,
-        ):
-            manager.add_pass(one, one.__name__)
-        manager.finalize()
-        return [manager]
+    library: Any
+    fndesc: Any
+    signature: Any
+
+
+class KernelInterpreter(interpreter.Interpreter):  # type: ignore[misc]
+    """Numba's translation of bytecode, without its rewrites of `with`, dictionaries and starred arguments."""
+
+    def post_process(self, peepholes: Any, func_ir: Any) -> Any:
+        """Return the code as it is."""
+        return func_ir
 
 
 class TypesOfCalls:
-    """Numba's typing context, which looks up each combination of a function and the types of its arguments once."""
+    """Numba's typing context, which looks up each function, and each call by the types of its arguments, once."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
         self._found: dict[Any, Any] = {}
+        self._values: dict[Any, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
+    def forget_values(self) -> None:
+        """Forget the types of values, because functions have been added to some of them."""
+        self._values.clear()
+
+    def resolve_value_type(self, value: Any) -> Any:
+        """The type of a value that is used as a constant."""
+        if not callable(value) and not isinstance(value, ModuleType):
+            return self._context.resolve_value_type(value)
+        if value not in self._values:
+            self._values[value] = self._context.resolve_value_type(value)
+        return self._values[value]
+
+    def resolve_static_getitem(self, value: Any, index: Any) -> Any:
+        """The signature of `value[index]` for a constant index."""
+        if isinstance(value, types.BaseTuple):
+            return value[index](value, types.literal(index))
+        return self._context.resolve_static_getitem(value, index)
+
     def resolve_function_type(self, function: Any, arguments: Any, named: Any) -> Any:
         """The signature of a call, or None if there is none."""
+        if not isinstance(function, str):  # types of calls do not depend on the values of constants
+            arguments = tuple(map(types.unliteral, arguments))
         found = None if named else self._found.get((function, arguments))
         if found is None:
             found = self._context.resolve_function_type(function, arguments, named)
@@ -85,8 +106,14 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     def _optimize_final_module(self) -> None:
         # Not -O3, which also unswitches loops: that takes a fifth of the compile time and makes no kernel faster
-        # (benchmarks/first_calls.py).
-        passes, builder = self._codegen._module_pass_manager(opt=min(2, config.OPT))
+        # (benchmarks/first_calls.py). Unrolling takes a fifth of LLVM's time, and unrolled lanes of a sum are not
+        # vectorised. With it, `python -m benchmarks --rows max-pool` takes 1.5 times as long, and conv-5x5 3 % less.
+        options = llvm.create_pipeline_tuning_options(speed_level=min(2, config.OPT))
+        options.loop_vectorization, options.slp_vectorization = bool(config.LOOP_VECTORIZE), bool(config.SLP_VECTORIZE)
+        options.loop_unrolling = False
+        builder = llvm.create_pass_builder(self._codegen._tm, options)
+        passes = builder.getModulePassManager()
+        passes.add_refprune_pass()
         # Remove unused declarations of Numba's runtime, so that a kernel without calls to it loads without it.
         passes.add_global_dead_code_eliminate_pass()
         passes.add_strip_dead_prototype_pass()
@@ -103,7 +130,7 @@ class InlinedCode(Whole):
         self._finalized = True
 
 
-def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> TypedFunction:
     """Compile a kernel, a function without a result that is called by its address."""
     flags = _flags()
     # Only a kernel that allocates arrays needs reference counts.
@@ -111,17 +138,11 @@ def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> A
     return _compile_function(function, arguments, types.void, Whole, flags)
 
 
-def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Compile a kernel with a `prange` by Numba's full pipeline; its parallel passes take most of the compile time."""
-    flags = _flags()
-    flags.nrt = True
-    flags.auto_parallel = cpu.ParallelOptions(True)
-    return _compile_function(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
-
-
 def register_pending() -> None:
     """Register with Numba the functions, types and lowerings in PENDING, where kernel modules have put them."""
     array_types: Any = import_once("snncell.kernels.intrinsics.array_types")
+    if PENDING:
+        types_of_calls().forget_values()
     while PENDING:
         how, function, *rest = PENDING.pop(0)
         if how == "declare_type":
@@ -131,6 +152,9 @@ def register_pending() -> None:
             extending.lower_builtin(function, *kinds)(rest[1])
         else:
             _register(function, how == "inline")
+    # Numba does this for each function. Here, only a kernel registers something: the unpacking of its arguments.
+    registry.cpu_target.typing_context.refresh()
+    registry.cpu_target.target_context.refresh()
 
 
 def _register(function: Callable[..., Any], inline: bool) -> None:
@@ -168,13 +192,36 @@ def _flags() -> Any:
     return flags
 
 
+def _library(kind: Any, function: Callable[..., Any]) -> Any:
+    library = kind(registry.cpu_target.target_context.codegen(), function.__name__)
+    library.enable_object_caching()
+    return library
+
+
 def _compile_function(
-    function: Callable[..., Any], arguments: Any, returns: Any, library: Any, flags: Any, passes: Any = Pipeline
-) -> Any:
-    target = registry.cpu_target
-    typing_context = types_of_calls() if passes is Pipeline else target.typing_context
-    own = library(target.target_context.codegen(), function.__name__)
-    own.enable_object_caching()
-    return compiler.compile_extra(
-        typing_context, target.target_context, function, arguments, returns, flags, {}, own, passes
-    )
+    function: Callable[..., Any], arguments: tuple[Any, ...], returns: Any, library: Any, flags: Any
+) -> TypedFunction:
+    """From Python bytecode to LLVM IR, for functions of loops and arithmetic."""
+    calls, own = types_of_calls(), _library(library, function)
+    target = compiler._make_subtarget(registry.cpu_target.target_context, flags)
+    target.typing_context = calls
+    with targetconfig.ConfigStack().enter(flags.copy()):
+        identity = bytecode.FunctionIdentity.from_function(function)
+        code = KernelInterpreter(identity).interpret(bytecode.ByteCode(identity))
+        code.blocks = transforms.canonicalize_cfg(code.blocks)
+        typemap, result, of_calls, _ = typed.type_inference_stage(calls, target, code, arguments, returns)
+        if flags.nrt:  # find the last use of each variable
+            postproc.PostProcessor(code).run(emit_dels=True)
+        description = descriptions.PythonFunctionDescriptor.from_specialized_function(
+            code,
+            typemap,
+            result,
+            of_calls,
+            mangler=target.mangler,
+            inline=flags.forceinline,
+            noalias=flags.noalias,
+            abi_tags=[flags.get_mangle_string()],
+        )
+        with target.push_code_library(own):
+            Lower(target, own, description, code).lower()
+    return TypedFunction(own, description, result(*arguments))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib.metadata
 import os
@@ -16,7 +17,7 @@ from typing import Any
 from snncell import dtype as dtypes
 from snncell.base.signals import BUILDING, deferring, import_once, let_fork
 from snncell.errors import ArgumentError
-from snncell.kernels.numba.native import Code, Linked
+from snncell.kernels.numba.native import Code, Linked, range_runner
 
 # A loop of plain arithmetic runs on all threads from this many elements on; a call of a function like exp counts as
 # CALL_COST elements. On two idle cores, threads already save some tens of microseconds at a quarter of this number
@@ -38,8 +39,8 @@ def compiles() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "") in ("", "0")
 
 
-def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
-    """Compile a generated function `(start, stop, slots)`; `threads` says that it has a `prange`.
+def compile_kernel(function: Callable[..., Any]) -> tuple[Code | None, Linked]:
+    """Compile a generated function `(start, stop, slots)`.
 
     Returns: The code, or None if it is valid only in this process; and the same code linked.
     """
@@ -50,8 +51,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
     # The caller holds BUILDING. A fork takes Numba's lock after BUILDING, too: the same order avoids a deadlock.
     with lock, _without_collection():
         pipeline.register_pending()
-        compiled = pipeline.compile_threads if threads else pipeline.compile_whole
-        result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
+        result = pipeline.compile_whole(function, (types.int64, types.int64, types.CPointer(types.int64)))
         library, symbol = result.library, result.fndesc.llvm_func_name
         provide_runtime()
         linked = Linked(library.get_pointer_to_function(symbol), library)
@@ -139,6 +139,24 @@ def set_number_of_threads(number: int) -> None:
     number_of_threads()  # the threads must be running first
     numba = import_once("numba")
     numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+
+
+def run_on_threads(address: int, slots: int, units: int, _: int) -> int:
+    """Run the units of the kernel at `address` on the threads, in as many ranges; return 0."""
+    # Numba would take 0.15 s to compile a kernel with a `prange`, whose code calls the same C function.
+    ranges = min(number_of_threads(), units)
+    first, step, number = (ctypes.c_int64(value) for value in (0, 1, ranges))
+    kernel = (ctypes.c_int64 * 4)(address, slots, units, ranges)
+    operands = (ctypes.byref(each) for each in (first, number, step, kernel))
+    _parallel_for()(range_runner()[0], *operands, 0, 1, ranges)  # arrays of 0 inner axes, 1 array
+    return 0
+
+
+@functools.cache
+def _parallel_for() -> Callable[..., None]:
+    """Numba's C function that runs a loop on its threads."""
+    address = import_once("llvmlite.binding").address_of_symbol("numba_parallel_for")
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, *[ctypes.c_size_t] * 2, ctypes.c_int)(address)
 
 
 def _start_threads() -> None:
