@@ -84,24 +84,25 @@ class CompiledCalls:
         compiled = self.look_up(leaves, (False,) * len(inputs), taped=False)
         arrays = [x._data for x in leaves]
         results = [wrap(x) for x in compiled.plan(arrays).replay_apart(arrays)]
-        return self._returned(compiled, results)
+        return [torch.from_numpy(x._data) for x in self._publish(compiled, results)]
 
     def forward(
         self, wanted: Flags, inputs: Sequence[Any], parameters: Sequence[Any]
     ) -> tuple[Compiled, list[Any], list[Any]]:
-        """The results, and the residuals for the backward pass."""
+        """The results, with those for monitors, and the residuals for the backward pass."""
         self.shared.bind(parameters, wanted[len(inputs) :])
         leaves = [wrap(array_of(x)) for x in inputs]
         compiled = self.look_up(leaves, wanted, taped=True)
         assert compiled.vjp is not None
         every, number = compiled.vjp.forward(leaves), len(compiled.vjp.outs)
-        return compiled, self._returned(compiled, every[:number]), [torch.from_numpy(x._data) for x in every[number:]]
+        self._publish(compiled, every[:number])
+        tensors = [torch.from_numpy(x._data) for x in every]
+        return compiled, tensors[:number], tensors[number:]
 
-    def _returned(self, compiled: Compiled, results: Sequence[Tensor]) -> list[Any]:
-        if compiled.noted.positions:
-            results = compiled.noted.pass_on(results, {})
+    def _publish(self, compiled: Compiled, results: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Pass results to monitors and written values to PyTorch; return the Cell's own results."""
         self.shared.publish()
-        return [torch.from_numpy(x._data) for x in results]
+        return compiled.noted.pass_on(results, {}) if compiled.noted.positions else results
 
     def stored(
         self, compiled: Compiled, inputs: Sequence[Any], parameters: Sequence[Any], results: Sequence[Any]
@@ -116,6 +117,7 @@ class CompiledCalls:
         """The gradients of inputs and Parameters from those of the results; None where there is none."""
         vjp = compiled.vjp
         assert vjp is not None
+        douts = [*douts, *[None] * (len(vjp.outs) - len(douts))]  # none of the results for monitors
         found = vjp.backward(*[[None if x is None else wrap(array_of(x)) for x in part] for part in (stored, douts)])
         grads = [None if grad is None else torch.from_numpy(grad._data) for grad in found]
         inputs = len(grads) - len(vjp.trainable)
@@ -136,7 +138,7 @@ class CallFunction(torch.autograd.Function):  # type: ignore[misc]
         ctx.calls, ctx.compiled = calls, compiled
         ctx.save_for_backward(*calls.stored(compiled, inputs, parameters, [*results, *residuals]))
         ctx.set_materialize_grads(False)
-        return tuple(results)
+        return tuple(results[: len(results) - len(compiled.noted.extra)])
 
     @staticmethod
     def backward(ctx: Any, *douts: Any) -> Any:
@@ -169,6 +171,10 @@ def _pure_call(key: int, specs: str, wanted: Flags) -> tuple[CompiledCalls, Comp
         compiled = calls.look_up(leaves, wanted, taped=any(wanted))
         if compiled.vjp is not None:
             compiled.vjp.needed()  # traces the backward pass
+    if compiled.noted.positions:
+        raise TraceError(
+            f"fused({calls.name}): a monitor records the Cell, which torch.compile cannot. Compile it later."
+        )
     if compiled.vjp.trace.written if compiled.vjp else compiled.traced.written:
         raise TraceError(
             f"fused({calls.name}): the Cell draws random numbers or updates statistics, so torch.compile could run it "

@@ -375,6 +375,20 @@ def test_random_numbers_are_those_of_snncell():
     assert torch.equal(x.grad, y)
 
 
+def test_monitor_records_the_cell():
+    cell = nn.SequentialCell(nn.Dense(5, 4), nn.MultiStep(nn.LIFNode()))
+    module, x = fused(cell), torch.tensor(inputs(), requires_grad=True)
+    (expected,) = torch.autograd.grad(module(x).sum(), x)
+    with snncell.monitor(cell) as monitor:
+        spikes = module(x)
+        (found,) = torch.autograd.grad(spikes.sum(), x)
+    assert torch.equal(found, expected)
+    assert np.array_equal(monitor.spikes["1"], spikes.detach().numpy())
+    with snncell.monitor(cell) as monitor, torch.no_grad():
+        module(x)
+    assert np.array_equal(monitor.spikes["1"], spikes.detach().numpy())
+
+
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
