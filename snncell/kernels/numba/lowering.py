@@ -16,6 +16,7 @@ ir: Any = import_once("numba.core.ir")
 llvm: Any = import_once("llvmlite.ir")
 lowering: Any = import_once("numba.core.lowering")
 types: Any = import_once("numba.core.types")
+utils: Any = import_once("numba.core.ir_utils")
 
 
 class Lower(lowering.Lower):  # type: ignore[misc]
@@ -109,11 +110,15 @@ class Lower(lowering.Lower):  # type: ignore[misc]
         """The step of a range, or 0 if it is no constant."""
         if not isinstance(self.typeof(value.name), types.RangeType):
             return 0
-        arguments = self.func_ir.get_definition(value).args
-        if len(arguments) < 3:
-            return 1
-        step = self.func_ir.get_definition(arguments[2])
+        call = self._definition(value)
+        if call is None or len(call.args) < 3:
+            return 0 if call is None else 1
+        step = self._definition(call.args[2])
         return step.value if isinstance(step, ir.Const | ir.Global | ir.FreeVar) else 0
+
+    def _definition(self, variable: Any) -> Any:
+        """The only definition of a variable, or None if it has several, such as `a if x else b`."""
+        return utils.guard(utils.get_definition, self.func_ir, variable)
 
     def _iterator(self, kind: Any, given: Any, step: int) -> Any:
         """The iterator of a range with a positive step; Numba's also counts down, and raises for a step of 0."""
