@@ -82,7 +82,8 @@ class TypesOfCalls:
 
     def resolve_function_type(self, function: Any, arguments: Any, named: Any) -> Any:
         """The signature of a call, or None if there is none."""
-        if not isinstance(function, str):  # types of calls do not depend on the values of constants
+        # Types of calls do not depend on the values of constants, except for elements of a tuple.
+        if not isinstance(function, str) and not any(isinstance(x, types.BaseTuple) for x in arguments):
             arguments = tuple(map(types.unliteral, arguments))
         found = None if named else self._found.get((function, arguments))
         if found is None:
