@@ -24,13 +24,15 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
     train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. A learned constant returns
     into its range at the next call. `module.snncell` is the Cell, and `module.train()` and `eval()` switch its mode.
 
-    Inputs are torch tensors on the CPU: float32, float64, float16, integers or bools. Inputs, results and gradients are
-    not copied. The first call for a combination of shapes and dtypes compiles the kernels, or loads them.
+    Inputs are torch tensors on the CPU: float32, float64, float16, integers or bools. Inputs, results and gradients
+    share memory with these tensors; a kernel that needs contiguous memory makes its own copy. The first call for a
+    combination of shapes and dtypes compiles the kernels, or loads them.
 
     Args:
         cell: a neuron, `construct(x, *states) -> (output, *states)`, or a Cell without states.
         over_time: False for a module of one time step, (B, ...) -> (B, ...), if your script has the loop over time.
-        states: "initial" to begin each call with the initial states; "returned" for `module(x, *states)` that returns
+        states: "initial" to begin each call with the initial states, or with those that you pass; "returned" for
+        `module(x, *states)` that returns
             `(y, (state, ...))` over time and `(y, state, ...)` for one step, where None is an initial state; "kept" to
             continue from the last call until `module.reset()`. The default is "initial", for one step "returned".
     Raises: ArgumentError for options that do not fit the Cell; PackageError without PyTorch. A call raises DeviceError

@@ -217,7 +217,8 @@ class DelayedDense(Ranged, Cell):
         check_time_axis(x, "DelayedDense")
         if x.ndim != 3 or x.shape[2] != self.in_channels:
             raise ShapeError(
-                f"{self!r}: the input must be a sequence (T, B, {self.in_channels}), but has shape {x.shape}."
+                f"{self!r}: the input must be a sequence (T, B, {self.in_channels}), but has shape {x.shape}. Call the "
+                f"layer with all time steps, outside of nn.MultiStep. For one sequence, pass x.expand_dims(1)."
             )
         x, weights, delays = same_dtype([x, self.weight.T, self.delay.T], "DelayedDense")
         if self.training:
@@ -356,9 +357,10 @@ class RecurrentDelay(Cell):
                 f"RecurrentDelay: cell must be a Cell, an object such as nn.LIFNode(), not {came(cell)}."
             )
         if not isinstance(feedback, DelayedDense) or feedback.in_channels != feedback.out_channels:
+            shown = repr(feedback) if isinstance(feedback, DelayedDense) else came(feedback)
             raise ArgumentError(
                 f"RecurrentDelay: feedback must be a DelayedDense with as many inputs as outputs, for example "
-                f"nn.DelayedDense(n, n, max_delay=25), not {came(feedback)}."
+                f"nn.DelayedDense(n, n, max_delay=25), not {shown}."
             )
         self.cell = cell
         self.feedback = feedback

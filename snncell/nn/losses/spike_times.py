@@ -181,7 +181,8 @@ class FirstSpikeLoss(ClassLoss):
 
     A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
     later, until they are silent too, and training would fail after some epochs. Therefore such a sample does not count.
-    If no sample of a batch counts, the loss is inf and its gradient 0: then raise the weights, see `EventPropLIF`.
+    If no sample of a batch counts, the loss is inf and its gradient 0: raise the weights, for example by
+    `bump_weights`.
 
     The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.

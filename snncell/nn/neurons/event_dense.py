@@ -125,13 +125,14 @@ class EventDense(Ranged, Settings):
     If the spike condition rises through 0 within a step, false position finds the time s up to rounding, and the state
     is reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
 
-    The gradient is exact for this computation (implicit function theorem). With c the spike condition, p the Parameters
-    in the equations, y the state at the start of the step, and F(y, s) the state after a time s,
+    The gradient is exact for this computation (implicit function theorem), in recurrent layers up to step^4. With c the
+    spike condition, p the Parameters in the equations, y the state at the start of the step, and F(y, s) the state
+    after a time s,
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
-    All derivatives are traced from your equations. The backward pass repeats the simulation of 16 neurons at a time and
-    keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
+    snncell computes all derivatives from your equations. The backward pass repeats the simulation of 16 neurons at a
+    time and keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
 
     A crossing that begins and ends within one step is missed; choose `step` at most a fifth of the fastest time
     constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.

@@ -27,21 +27,22 @@ def _replace_first(first: Any, values: Any) -> Any:
 class EventNeuron(Membrane):
     """Base class of event-driven neurons (hybrid systems): an ordinary differential equation, and jumps at spikes.
 
-    `EventDense` runs a layer of such neurons from spike times to spike times. To write a neuron, define these four
-    methods. The states are Tensors of shape (N,). The methods must be elementwise, because each neuron is simulated
-    alone:
+    `EventDense` runs a layer of such neurons from spike times to spike times. Pass the constants of your neuron by
+    name, for example `Leaky({"tau": 10.0})`, and read them as `self.tau`. To write a neuron, define these four methods.
+    The states are Tensors of shape (N,). The methods must be elementwise, because each neuron is simulated alone:
 
     - `dynamics(*states)` returns the time derivative of each state.
     - `spike_condition(*states)` returns a number that rises through 0 when the neuron spikes.
     - `input_spike(weight, *states)` returns the states after an input spike.
-    - `reset(*states)` returns the states after an output spike. It must end the spike: the condition must be below 0.
+    - `reset(*states)` returns the states after an output spike. The condition must be below 0 for these states.
 
     A neuron can have a constant `refractory_period`, the time after each spike in which the neuron does not spike. In
     it, the first state is held, and the others go on; input spikes change only the others. For other behavior, define
     `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0 at the
     end of the period, the neuron spikes there.
 
-    Define `readout(*states)`, a number, if the output "maximum" of `EventDense` should not be that of the first state.
+    The output "maximum" of `EventDense` is the maximum of the first state. For the maximum of another number, define
+    `readout(*states)`.
 
     A method can return a Python number instead of a Tensor. Every Parameter that the methods read gets its exact
     gradient. The states start at 0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial
