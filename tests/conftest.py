@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -144,30 +143,6 @@ def pytest_collection_finish() -> None:
     """Exclude the collected tests and their imports from garbage collection, because tests collect garbage often."""
     gc.freeze()
     gc.set_threshold(10_000)  # the default, 700 new objects, costs a twentieth of all tests
-
-
-SPENT: Counter[str] = Counter()  # seconds of each test function, over its cases
-MEASURED = 0.05
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Measure coverage in the first cases of a test only, because it doubles the time of uncompiled tests.
-
-    The first `MEASURED` seconds count. Most tests of errors, where each case runs another line, are faster than that.
-    """
-    coverage = sys.modules.get("coverage")
-    measuring = coverage and coverage.Coverage.current()
-    test = item.nodeid.partition("[")[0]
-    begun, pausing = time.process_time(), measuring and SPENT[test] > MEASURED
-    if pausing:
-        measuring.stop()
-    try:
-        return (yield)
-    finally:
-        if pausing:
-            measuring.start()
-        SPENT[test] += time.process_time() - begun
 
 
 @pytest.fixture(autouse=True, scope="module")
