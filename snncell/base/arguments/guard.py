@@ -214,6 +214,8 @@ def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
     hint = f" Did you mean {meant}?" if meant else ""
     if name in SEEDS and meant not in ARGUMENTS.get(name, ()):
         hint = " snncell.set_seed(seed) seeds its random numbers."
+    if not hint and known[:1] == ["constants"]:
+        hint = f' Pass constants by name in a dictionary: {who}({{"{name}": ...}}).'
     raise CallError(f"{who} has no argument {name}.{hint} It takes {', '.join(known) or 'none by name'}.")
 
 

@@ -58,7 +58,10 @@ def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: An
     times, weights, delays, initial, constants = arrays
     others = [times, weights, delays, np.pad(initial, ((0, equations.states - len(initial)), (0, 0)))]
     if others[0].size and not others[0].min() >= 0.0:
-        raise ArgumentError("EventDense: times must be at least 0, because the simulation begins at 0.")
+        raise ArgumentError(
+            "EventDense: times must be at least 0, because the simulation begins at 0. Shift them, for example by "
+            "times - times.min()."
+        )
     numbers = np.array([*equations.numbers, 0.0])[:, None]
     values = np.concatenate([constants, np.broadcast_to(numbers, (len(numbers), constants.shape[1]))])
     kind = Simulation if len(weights) == times.shape[1] else RecurrentSimulation

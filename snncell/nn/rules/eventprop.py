@@ -236,7 +236,7 @@ def times_of_inputs(layer: Any, times: Any) -> Tensor:
     if times.ndim not in (2, 3) or times.shape[1] != layer.in_channels or 0 in times.shape:
         raise ShapeError(
             f"{who}: times must be (B, {layer.in_channels}) or (B, {layer.in_channels}, K), without empty axes, "
-            f"but has shape {times.shape}."
+            f"but has shape {times.shape}. Pass the times of spikes, with inf for no spike, not 0 and 1 for each step."
         )
     if times.dtype.category > 2:
         raise DTypeError(f"{who}: times must be real numbers, not {times.dtype}.")
@@ -399,8 +399,9 @@ def bump_weights(layer: Cell, found: Tensor, amount: float) -> None:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Parameter) or found.ndim != 3 or found.shape[1] != len(weight):
         raise ArgumentError(
-            f"bump_weights: found must be the spike times (B, N_out, K) of the layer, and layer an "
-            f"EventPropLIF or EventDense; the shape of found is {found.shape}, and layer is a {type(layer).__name__}."
+            f"bump_weights: found must be the spike times (B, N_out, K) of the layer, layer(times), and layer an "
+            f"EventPropLIF or EventDense; the shape of found is {found.shape}, and the class of layer is "
+            f"{type(layer).__name__}."
         )
     silent = (found == math.inf).all((0, 2)).astype(weight.dtype)
     weight.set_data(weight + amount * silent.expand_dims(1))
