@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops
 from snncell.errors import ShapeError
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.numba.threads import BLAS, WORKERS
 
@@ -158,6 +158,14 @@ def test_two_python_threads_run_parallel_kernels_concurrently() -> None:
     assert set(found) == {alone}
 
 
+@pytest.mark.compiled
+def test_code_of_threads_is_compiled_before_two_threads_can_run_it(monkeypatch: Any) -> None:
+    native.range_runner.cache_clear()
+    monkeypatch.setattr(build, "_launcher", None)
+    build._make_launcher()
+    assert native.range_runner.cache_info().currsize == 1  # else each thread makes one, and frees that of another
+
+
 # --- networks on several Python threads -------------------------------------------------------------------------------
 
 
@@ -272,7 +280,7 @@ import hashlib, multiprocessing, os, signal, sys, threading
 import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 from snncell.kernels.numba.threads import BLAS
 
 rng = np.random.default_rng(0)
@@ -456,7 +464,7 @@ def test_process_forked_while_another_thread_trains_or_compiles() -> None:
 WORKQUEUE = """
 import threading
 from snncell import jit, ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 
 f, x = jit(lambda x: ops.exp(x) * 2.0), ops.ones((600, 1000))
 f(x)
@@ -479,7 +487,7 @@ def test_workqueue_layer_serialises_threads() -> None:
 LAYER = """
 import os
 from snncell import jit, ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 from snncell.kernels.numba.threads import WORKERS
 
 jit(lambda x: ops.exp(x) * 2.0)(ops.ones((300, 1000)))
@@ -489,7 +497,7 @@ print(policy.threading_layer(), policy.number_of_threads(), WORKERS._pool is Non
 
 PRODUCT = """
 from snncell import ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 
 (ops.ones((1024, 300)) @ ops.ones((300, 300))).asnumpy()
 print(policy.threading_layer())
@@ -580,7 +588,7 @@ def test_tbb_is_selected_where_it_is_installed(script: str) -> None:
 AT_ONCE = """
 import importlib.metadata, threading, time
 from snncell import jit, ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 
 files = importlib.metadata.files
 importlib.metadata.files = lambda name: time.sleep(0.2) or files(name)  # on a slow disk
@@ -629,7 +637,7 @@ def test_without_tbb_waiting_threads_sleep(chosen: str | None) -> None:
 LATE = """
 import atexit, sys, threading, time
 from snncell import ops
-from snncell.kernels.numba import policy
+from snncell.kernels.numba import build, native, policy
 
 x, y = ops.ones((1024, 300)), ops.ones((300, 300))
 if "early" in sys.argv:

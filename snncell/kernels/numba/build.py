@@ -27,7 +27,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import AXES, DATA, call, word_at
 from snncell.kernels.numba import policy, progress, store
 from snncell.kernels.numba.code import code_of, digest_of, function_of, keep, of_slots, source_of, without_comments
-from snncell.kernels.numba.native import kernel_of
+from snncell.kernels.numba.native import kernel_of, range_runner
 
 # --- Kernel: the one function that runs on several threads ------------------------------------------------------------
 
@@ -128,6 +128,7 @@ def _compile_launcher() -> tuple[Any, Any]:
     signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
     source = of_slots("launch", source_of(launch), signature)
     policy.number_of_threads()  # starts the threads, which decides the threading layer
+    range_runner()  # under the lock: if two threads made one each, the first would be freed while it runs
     linked, loaded = code_of("launch", source, source)
     kernel = kernel_of("launch", linked, signature, policy.run_on_threads, loaded)
     return kernel, _TURNS if policy.threading_layer() == "workqueue" else contextlib.nullcontext()
