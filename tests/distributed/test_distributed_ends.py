@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +90,21 @@ QUICK = ("raising", "leaving_fit")
 
 
 @pytest.fixture(scope="module")
-def quick_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The jobs of QUICK, which run at the same time, because they mostly wait."""
-    return {name: begun(2, "-m", "ranks.going_wrong", name, str(tmp_path_factory.mktemp(name))) for name in QUICK}
+def quick_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """For jobs that run at the same time, because they mostly wait; those that no test has ended are ended here."""
+    jobs: dict[str, Any] = {}
+    yield jobs
+    for job in jobs.values():
+        ended(job)
 
 
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENDED]
 )
 def test_uncaught_error_ends_job_with_message(name: str, quick_jobs: dict[str, Any], tmp_path: Path) -> None:
-    job = quick_jobs.get(name) or begun(2, "-m", "ranks.going_wrong", name, str(tmp_path))
+    for each in QUICK if name in QUICK and not quick_jobs else ():
+        quick_jobs[each] = begun(2, "-m", "ranks.going_wrong", each, str(tmp_path))
+    job = quick_jobs.pop(name) if name in QUICK else begun(2, "-m", "ranks.going_wrong", name, str(tmp_path))
     code, _, errors = ended(job)
     assert code != 0
     assert re.search(ENDED[name], errors), errors
