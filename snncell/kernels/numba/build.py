@@ -39,7 +39,7 @@ def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: A
             failed[0] = 1
 
 
-PARTS = 256  # the largest number of parts; a thread that finishes early takes another one
+PARTS = 256  # the largest number of parts
 
 _TURNS: Any = threading.RLock()
 after_fork(lambda: in_child(_TURNS))
