@@ -112,7 +112,7 @@ def send_back_kernel(
     a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
 
     The first six arrays are as in `find_spikes`. Outputs are `of_times` (B, E), and `of_weights` (parts, N_in N), the
-    sums over the samples of each part. `state` (3 parts, N K) and `numbers` (2 parts, at least E and N K) are
+    sums over the samples of each part. `state` (at least 3 parts, N K) and `numbers` (2 parts, at least E and N K) are
     overwritten.
     """
     samples, events = times.shape
@@ -139,33 +139,33 @@ def send_back_kernel(
 ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients, if there are several parts
 
 
-def send_back(
-    times: Any,
-    weights: Any,
-    order: Any,
-    found: Any,
-    places: Any,
-    currents: Any,
-    gradients: Any,
-    tau_mem: float,
-    tau_syn: float,
-    v_threshold: float,
-) -> tuple[Any, Any]:
-    """Compute the gradients of times and weights from the gradients of the spike times and the results of `find`."""
+def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
+    """Compute the gradients of times and weights.
+
+    `more` are the results of `find` (order, spike times, places and currents) and the gradients of the spike times.
+    """
+    return run_backward(send_back_kernel, times, weights, *more, **constants)
+
+
+def run_backward(
+    kernel: Any, times: Any, weights: Any, order: Any, found: Any, places: Any, currents: Any, gradients: Any,
+    tau_mem: float, tau_syn: float, v_threshold: float,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Run the kernel of `send_back`."""
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
     by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
     # Each part sums over its samples; the parts are then summed in order.
     parts = max(1, min(samples, PARTS, ROOM // weights.size))
     of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
-    events, of_all = flat.shape[1], by_sample[0].shape[1]
+    events, of_all = order.shape[1], by_sample[0].shape[1]
     constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
     kinds = "T[2] int64[2] T[2] T[2] int32[2] float64[2] T[2] T[2]* float64[2]* float64[2]* int64[2]* float64[1]"
-    kernel_for(send_back_kernel, kinds, times.dtype)(
+    kernel_for(kernel, kinds, times.dtype)(
         parts,
-        _grain(flat, neurons, of_all // neurons),
+        _grain(order, neurons, of_all // neurons),
         *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
-        empty((3 * parts, of_all), _FLOAT64),
+        empty((5 * parts, of_all), _FLOAT64),
         empty((2 * parts, max(events, of_all)), _INT64),
         np.array(constants, np.float64),
     )

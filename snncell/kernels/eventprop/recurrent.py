@@ -8,33 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy import exp, float64, inf
 
-from snncell.kernels.arrays import empty
-from snncell.kernels.eventprop.adjoint import LEAST, ROOM, decay, least_slope, received_by
+from snncell.kernels.eventprop.adjoint import LEAST, decay, received_by, run_backward
 from snncell.kernels.eventprop.spike_times import (
-    _FLOAT64,
-    _INT32,
-    _INT64,
     END,
     MEM,
-    PARTS,
     SYN,
     THRESHOLD,
-    _grain,
-    _peak,
     begin_sample,
     crossing,
     decays_of,
     latest,
     pass_on,
     put_in_order,
+    run_forward,
     waves,
 )  # fmt: skip
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.elements import row, tail
-from snncell.kernels.numba.build import kernel_for
 
 TIE = 2.0**-30  # relative difference of two spike times that count as the same time
 
@@ -195,29 +187,10 @@ def find_recurrent_spikes(
             )  # fmt: skip
 
 
-def find(
-    times: Any, weights: Any, spikes: int, tau_mem: float, tau_syn: float, v_threshold: float, t_max: float
-) -> tuple[Any, Any, Any, Any]:
+def find(times: Any, weights: Any, spikes: int, **constants: float) -> tuple[Any, Any, Any, Any]:
     """`spike_times.find` of a recurrent layer: `weights` are (N_in + N, N), and `order` is (B, E + N K)."""
-    samples, neurons = len(times), weights.shape[1]
-    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
-    shape, parts, room = (samples, neurons, spikes), min(samples, PARTS), -(-neurons // 8) * 8
-    found, places, currents = empty(shape, times.dtype), empty(shape, _INT32), empty(shape, _FLOAT64)
-    events = flat.shape[1] + neurons * spikes
-    order = empty((samples, events), _INT64)
-    constants = [tau_mem, tau_syn, v_threshold, times.dtype.type(t_max), *_peak(tau_mem, tau_syn)]
-    kinds = "T[2] int64[2]* T[2] T[2]* int32[2]* float64[2]* uint8[2]* float64[2]* int64[2]* float64[1]"
-    kernel_for(find_recurrent_spikes, kinds, times.dtype)(
-        parts,
-        _grain(order, neurons, spikes),
-        *(flat, order, weights),
-        *(x.reshape(samples, -1) for x in (found, places, currents)),
-        empty((parts, room), np.dtype(np.uint8)),
-        empty((5 * parts, room + 8), _FLOAT64),
-        empty((6 * parts, max(flat.shape[1], room + 8)), _INT64),
-        np.array(constants, np.float64),
-    )
-    return found, order, places, currents
+    own_events = weights.shape[1] * spikes
+    return run_forward(find_recurrent_spikes, times, weights, spikes, own_events, **constants)
 
 
 # --- Gradients --------------------------------------------------------------------------------------------------------
@@ -300,33 +273,6 @@ def send_back_recurrent(
             )  # fmt: skip
 
 
-def send_back(
-    times: Any,
-    weights: Any,
-    order: Any,
-    found: Any,
-    places: Any,
-    currents: Any,
-    gradients: Any,
-    tau_mem: float,
-    tau_syn: float,
-    v_threshold: float,
-) -> tuple[Any, Any]:
-    """Compute the gradients of times and weights from the gradients of the spike times and the results of `find`."""
-    samples, neurons = len(times), weights.shape[1]
-    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
-    by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
-    parts = max(1, min(samples, PARTS, ROOM // weights.size))  # summed in order
-    of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
-    of_all = by_sample[0].shape[1]
-    constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
-    kinds = "T[2] int64[2] T[2] T[2] int32[2] float64[2] T[2] T[2]* float64[2]* float64[2]* int64[2]* float64[1]"
-    kernel_for(send_back_recurrent, kinds, times.dtype)(
-        parts,
-        _grain(order, neurons, of_all // neurons),
-        *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
-        empty((5 * parts, of_all), _FLOAT64),
-        empty((2 * parts, order.shape[1]), _INT64),
-        np.array(constants, np.float64),
-    )
-    return of_times.reshape(times.shape), of_weights.sum(0).astype(times.dtype).reshape(weights.shape)
+def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
+    """`adjoint.send_back` of a recurrent layer."""
+    return run_backward(send_back_recurrent, times, weights, *more, **constants)

@@ -254,8 +254,8 @@ def find_spikes(
 
     `times` (B, E) lists the events of each sample input by input; `weights` is (N_in, N). Outputs are `order` (B, E),
     the events sorted by time, and `found`, `places` and `currents` (B, N K), which are inf, -1 and 0 for missing
-    spikes. `flags` (parts, N rounded up to a multiple of 8), `state` (4 parts, N) and `numbers` (5 parts, at least E
-    and N + 16) are overwritten.
+    spikes. `flags` (parts, N rounded up to a multiple of 8), `state` (at least 4 parts, N) and `numbers` (at least 5
+    parts, at least E and N + 16) are overwritten.
     """
     samples, events = times.shape
     inputs, neurons = weights.shape
@@ -308,21 +308,29 @@ def find(
     Returns the spike times (B, N, K), inf for missing spikes; the order of a sample's events (B, E); the number, in
     that order, of the event before each spike, -1 if missing; and the current there (B, N, K).
     """
+    return run_forward(find_spikes, times, weights, spikes, 0, tau_mem, tau_syn, v_threshold, t_max)
+
+
+def run_forward(
+    kernel: Any, times: Any, weights: Any, spikes: int, own_events: int, tau_mem: float, tau_syn: float,
+    v_threshold: float, t_max: float,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """Run the kernel of `find`, with `own_events` events per sample in addition to those of the inputs."""
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
     shape, parts, room = (samples, neurons, spikes), min(samples, PARTS), -(-neurons // 8) * 8
     found, places, currents = empty(shape, times.dtype), empty(shape, _INT32), empty(shape, _FLOAT64)
-    order = empty(flat.shape, _INT64)
+    order = empty((samples, flat.shape[1] + own_events), _INT64)
     constants = [tau_mem, tau_syn, v_threshold, times.dtype.type(t_max), *_peak(tau_mem, tau_syn)]
     kinds = "T[2] int64[2]* T[2] T[2]* int32[2]* float64[2]* uint8[2]* float64[2]* int64[2]* float64[1]"
-    kernel_for(find_spikes, kinds, times.dtype)(
+    kernel_for(kernel, kinds, times.dtype)(
         parts,
-        _grain(flat, neurons, spikes),
+        _grain(order, neurons, spikes),
         *(flat, order, weights),
         *(x.reshape(samples, -1) for x in (found, places, currents)),
         empty((parts, room), np.dtype(np.uint8)),
-        empty((4 * parts, neurons), _FLOAT64),
-        empty((5 * parts, max(flat.shape[1], room + 8)), _INT64),
+        empty((5 * parts, room + 8), _FLOAT64),
+        empty((6 * parts, max(flat.shape[1], room + 8)), _INT64),
         np.array(constants, np.float64),
     )
     return found, order, places, currents

@@ -47,7 +47,7 @@ _launcher: tuple[Any, Any] | None = None  # the compiled `launch`, and the lock 
 
 
 PARALLEL_WORK = 1 << 20  # multiplications; below this, starting threads costs more than it saves
-PARTS_OF_THREAD = 4  # for parts with scratch memory: some slack, so that fast threads can take more parts
+PARTS_OF_THREAD = 4  # for parts with scratch memory, so that threads get almost the same number of units
 
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:

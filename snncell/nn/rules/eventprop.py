@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -106,13 +107,17 @@ sent_back = _SentBack("sent_back", send_back, multiple=True)
 sent_back.def_there(on_device.send_back)
 
 
-@spike_times.def_bprop
-def _(
-    times: Tensor, weights: Tensor, out: Any, dout: Any, *, tau_mem: float, tau_syn: float, v_threshold: float, **_: Any
-) -> Sequence[Any]:
+def _send_back_by(
+    operation: Primitive, times: Tensor, weights: Tensor, out: Any, dout: Any, *, tau_mem: float, tau_syn: float,
+    v_threshold: float, **_: Any,
+) -> Sequence[Any]:  # fmt: skip
+    """The bprop of an operation that finds spike times, by the operation of its backward pass."""
     constants = {"tau_mem": tau_mem, "tau_syn": tau_syn, "v_threshold": v_threshold}
     found, order, places, currents = out
-    return sent_back.bind_all(times, weights, order, found, places, currents, dout[0], **constants)
+    return operation.bind_all(times, weights, order, found, places, currents, dout[0], **constants)
+
+
+spike_times.def_bprop(partial(_send_back_by, sent_back))
 
 
 @sent_back.def_bprop
@@ -202,13 +207,7 @@ recurrent_sent_back = _SentBack("recurrent_sent_back", recurrent.send_back, mult
 recurrent_sent_back.def_there(_refuse_device)
 
 
-@recurrent_times.def_bprop
-def _(
-    times: Tensor, weights: Tensor, out: Any, dout: Any, *, tau_mem: float, tau_syn: float, v_threshold: float, **_: Any
-) -> Sequence[Any]:
-    constants = {"tau_mem": tau_mem, "tau_syn": tau_syn, "v_threshold": v_threshold}
-    found, order, places, currents = out
-    return recurrent_sent_back.bind_all(times, weights, order, found, places, currents, dout[0], **constants)
+recurrent_times.def_bprop(partial(_send_back_by, recurrent_sent_back))
 
 
 @recurrent_sent_back.def_bprop

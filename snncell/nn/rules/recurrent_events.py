@@ -9,8 +9,8 @@ from snncell.tape.tensor import Tensor
 RECURRENT_INIT = field(
     None,
     meaning="if given, each spike of a neuron also arrives at all neurons of the layer, with the weight "
-    "recurrent_weight (out_channels, out_channels), in which this is the initial value. A neuron is silent after its "
-    "K-th spike, so choose `spikes` large enough: if the last spike of a neuron is not inf, others may miss later ones",
+    "recurrent_weight (out_channels, out_channels), of which this is the initial value. A neuron is silent after its "
+    "K-th spike, so choose `spikes` large enough: a neuron whose last time is not inf may have sent too few spikes",
     keep=False,
 )
 
