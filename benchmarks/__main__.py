@@ -102,7 +102,7 @@ def measure(given: argparse.Namespace, wanted: list[str]) -> None:
         return
     try:
         if publishes:
-            run.quiet.wait(10)
+            run.quiet.wait(1)
         run.rows(rows)
         run.pages(chosen(run.known_pages, given.pages, others or given.quick))
         run.sweeps(chosen(run.known_sweeps, given.sweeps, others))

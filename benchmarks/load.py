@@ -77,7 +77,9 @@ def reading() -> Reading | None:
 
 def load(before: Reading, after: Reading) -> Load:
     """The load between two readings: processes that are shown, or the processor time that is not this process's own."""
-    used = {who: seconds - before.others.get(who, 0.0) for who, seconds in after.others.items()}
+    # By number alone, because Linux renames its worker threads with each task.
+    earlier = {pid: seconds for (pid, _), seconds in before.others.items()}
+    used = {who: seconds - earlier.get(who[0], 0.0) for who, seconds in after.others.items()}
     rest = after.busy - before.busy - (1.0 + SLACK) * (after.own - before.own)
     shown = sum(used.values())
     seconds = max(after.time - before.time, 1e-9)

@@ -237,6 +237,8 @@ def test_load_counts_other_processes_and_hidden_ones() -> None:
     assert busy.cores == pytest.approx(0.975) and busy.busiest == "cc1plus (process 8, 0.90 cores)"
     hidden = load(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0}))
     assert hidden.cores == pytest.approx(0.975) and "does not show" in hidden.busiest
+    renamed = load(start, Reading(10.0, 5.2, 1.0, {(7, "kworker/1:2-events"): 3.2}))  # a worker thread of the system
+    assert renamed.cores == pytest.approx(0.02)
 
 
 def test_own_processes_are_not_load() -> None:
