@@ -142,7 +142,8 @@ _HEIGHT = 0.8  # height of a histogram, relative to the distance of rows
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
-    Ratios around 1e-3 usually show a suitable learning rate. An unchanged weight has 0, one that was all 0 infinity.
+    Ratios around 1e-3 usually show a suitable learning rate. For an unchanged weight the ratio is 0, and for a weight
+    that was all 0 it is infinite.
 
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).

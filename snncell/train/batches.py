@@ -177,12 +177,12 @@ _END: Any = object()
 def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Context manager: prefetch converted items in order; on demand without `prefetch`, or if a GPU is in use."""
+    """Context manager: prefetch converted items in order. Without `prefetch`, or on a GPU, convert them on demand."""
     return _Prefetcher(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
 def should_prefetch(source: Any) -> bool:
-    """True for `Batches` of at least LEAST_BYTES: only these surely depend on nothing that a step changes."""
+    """True for `Batches` of at least LEAST_BYTES. Other data may depend on values that a step changes."""
     if getattr(type(source), "__iter__", None) is not Batches.__iter__:
         return False
     size = sum(array.nbytes for array in source.arrays)

@@ -28,9 +28,9 @@ class Result:
     history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; further parameter groups have
         "learning_rate_1", ...), "loss", then if requested "accuracy", "firing_rate" and metrics by their names; the
         same with the prefix "test_"; and numbers of callbacks.
-    best: the record whose weights the net has at the end: the best one with `monitor` or `patience`, else the last.
+    best: the record of the final weights: the best one with `monitor` or `patience`, else the last.
     monitored: the number that determined the best record, or "".
-    stopped: why it ended before its last epoch, or "".
+    stopped: the reason why the training ended before its last epoch, or "".
     stopped_early: whether patience ended it.
     seconds: the duration of this call.
     """
@@ -66,8 +66,8 @@ class Training:
         epoch: the number of the present epoch, from 1.
         batch: the number of finished batches of this epoch.
         batches: the number of batches of an epoch, or None if unknown.
-        updated: whether the optimiser took a step after the last batch. With `accumulate=n` that is every n-th batch
-            and the last one of an epoch, unless the loss scale was too large for the gradients.
+        updated: whether the optimiser took a step after the last batch. With `accumulate=n` it does so after every n-th
+            batch and after the last one of an epoch. Loss scaling may skip a step.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
         record: the epoch's numbers, after its evaluation. Numbers that callbacks add go to history, log and checkpoint.
         result: the result of `fit`, with the records of the finished epochs.

@@ -33,7 +33,7 @@ def refuse_epoch(
 ) -> None:
     """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite.
 
-    The error names `checkpoint`, and what `cause()` finds besides the learning rate; "" for nothing.
+    The error names `checkpoint`, and the cause that `cause()` returns ("" if only the learning rate is left).
     """
     epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):

@@ -180,12 +180,13 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. In
-    a folder of an earlier run, new numbers hide its later ones. It does not change the training in any bit.
+    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. If
+    the folder contains an earlier run, new records hide its records of later steps. TensorBoard does not change the
+    training.
 
     Args:
         folder: the folder, which is created if it is missing.
-        steps: also write the numbers of every `steps`-th batch, as "batch/loss", which waits for its training step.
+        steps: also write the numbers of every `steps`-th batch, as "batch/loss". A write waits for the training step.
         every: draw histograms and pictures before the first epoch, and after each `every`-th one.
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.

@@ -33,7 +33,7 @@ class SEWBlock(Cell):
         y = a s             connect="AND"
         y = (1 - a) s       connect="IAND"
 
-    Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients stay in their range.
+    Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients keep their size.
 
     Inputs: x: spikes, of any shape that branch and shortcut accept.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", 2021.

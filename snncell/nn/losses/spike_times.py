@@ -257,7 +257,7 @@ class MSETemporalLoss(ClassLoss):
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
     Raises: ShapeError, DTypeError, ArgumentError for targets that do not fit the outputs.
-    Source: mse_temporal_loss of snnTorch, whose off_target -1 acts as 0, and which loses spikes, see `SpikeTimes`.
+    Source: mse_temporal_loss of snnTorch. There, off_target=-1 acts as 0, and spikes are lost (see `SpikeTimes`).
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
         >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2

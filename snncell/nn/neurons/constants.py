@@ -42,7 +42,7 @@ class Membrane(Ranged, Cell):
     checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
     A learned constant stays in its range (projected gradients): if an update leaves it, the Parameter gets the nearest
-    value inside. To an end that does not belong to the range, it keeps at least a thousandth of the initial distance.
+    value inside. If an end does not belong to the range, the value keeps at least a thousandth of its initial distance.
     `constants_and_ranges` lists all constants.
 
     Args:
@@ -134,8 +134,8 @@ class Membrane(Ranged, Cell):
         Returns:
             a neuron, maybe of another class. Unless you pass as_shipped=True, it corrects these defects:
 
-            - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
-              potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
+            - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" lose a spike if the remaining potential
+              is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
             - sinabs: MembraneReset adds its value to all potentials at each step. ALIF applies the membrane's gain to
               its current at each step.
         Raises: ArgumentError for an unknown name, one without a counterpart, or a Parameter that cannot be learned.

@@ -81,7 +81,7 @@ DTYPE = field(dtypes.float32, None, "dtype of the Parameters", keep=False)
 
 @with_fields
 class OTTTDense(Ranged, Cell):
-    """Online training through time (OTTT): a dense layer of LIF neurons that trains without a stored past.
+    """Online training through time (OTTT): a dense layer of LIF neurons that learns without storing earlier steps.
 
         u[t] = decay v[t - 1] + W x[t] + b
         s[t] = surrogate(u[t] - v_threshold)
@@ -283,7 +283,7 @@ class EProp(Ranged, Cell):
 class FeedbackDense(Dense):
     """Feedback alignment: a dense layer y = x W^T + b whose backward pass uses fixed random weights B, dx = dy B.
 
-    Use it after `EProp` for random e-prop, or where biology lacks transposed weights. dW and db are exact.
+    Use it after `EProp` for random e-prop, or because brains cannot transpose weights. dW and db are exact.
 
     Args:
         in_channels, out_channels: N and K.
