@@ -239,8 +239,8 @@ _PER_FOLDER = 1000  # larger folders are slow on some file systems
 class Cached(View):
     """Disk cache for the samples of a data set.
 
-    You can wrap any data set whose samples are slow to read or to transform. A sample is computed when you first ask
-    for it, written to disk, and read from there afterwards.
+    You can wrap any data set with samples that are slow to read or to transform. A sample is computed when you first
+    ask for it, written to disk, and read from there afterwards.
 
     Samples lie in a subfolder that is named after a fingerprint of the data set and its transform. The fingerprint
     covers their code and settings, the arrays and functions that they refer to, the size and time of files that they

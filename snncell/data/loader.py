@@ -178,8 +178,8 @@ class Loader:
             these with `set_seed`.
         drop_last: leave out a last batch that is not full.
         buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
-            quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose
-            samples have equal lengths is not padded.
+            quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch of samples
+            of equal length is not padded.
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
             lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.

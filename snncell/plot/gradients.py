@@ -147,8 +147,8 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
 
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).
-        after: the weights after the update in the same form, or the net, whose trainable Parameters are used by their
-            paths. With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
+        after: the weights after the update in the same form, or the net: then its trainable Parameters count, by path.
+            With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
         optimiser: treat each of its groups as one vector, "group 0", "group 1", ...; `after` must then be the net.
     Returns: The ratio by name, in the order of `after`, or of each group.
     Example:

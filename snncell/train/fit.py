@@ -102,16 +102,16 @@ def fit(
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of them, whose keys are the names in the record. "spikes", "synops", "energy" and other `Monitored` need
+            of them with the names for the record as keys. "spikes", "synops", "energy" and other `Monitored` need
             `validation`.
-        firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
+        firing_rate: one or more Cells that return spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
             optimiser step. The step uses the mean gradient over all samples of these batches. The last step of an epoch
             can have fewer batches.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
-        loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. Steps
-            whose gradients are not finite are skipped; records contain "loss_scale" (the next) and "skipped" (a count).
+        loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. `fit`
+            skips steps without finite gradients; records contain the next "loss_scale" and the number "skipped".
         monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.

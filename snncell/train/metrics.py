@@ -159,7 +159,7 @@ def top_k(k: Count) -> Metric:
 
 @mark_class_score
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
-    """Confusion matrix, as shares of the samples: [i, j] is the share with class i whose largest output is j's.
+    """Confusion matrix of shares: [i, j] is the share of samples of class i with their largest output at j.
 
     It takes the same arguments as the function that `top_k` returns.
 

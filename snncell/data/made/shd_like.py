@@ -63,7 +63,7 @@ class SHDLike:
         words: seed of sounds, words and speakers. Use the same number for training and test data.
         classes: at most 720. Up to 20 classes, all words differ in at least four of their six positions.
         channels, events: the number of channels of the cochlea, and the mean number of events per sample.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes:
         sensor_size: (channels, 1, 1).
         classes: the words, one letter per sound.
@@ -153,7 +153,7 @@ def write_shd_like(
 
     Args:
         path: the path of the file; an existing file is replaced.
-        samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
+        samples, seed, words, classes, channels, events: as for `SHDLike`.
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
     """

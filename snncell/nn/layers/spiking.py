@@ -81,8 +81,8 @@ class SynapseFilter(Ranged, Cell):
     Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. Run
     it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), and `tau` is the present time constant.
 
-    convention="spikingjelly" reproduces SpikingJelly's layer of this name, an Euler step whose current does not decay
-    while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
+    convention="spikingjelly" reproduces SpikingJelly's layer of this name: an Euler step in which the current does not
+    decay while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
 
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 

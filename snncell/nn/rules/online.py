@@ -281,7 +281,7 @@ class EProp(Ranged, Cell):
 
 
 class FeedbackDense(Dense):
-    """Feedback alignment: a dense layer y = x W^T + b whose backward pass uses fixed random weights B, dx = dy B.
+    """Feedback alignment: a dense layer y = x W^T + b that uses fixed random weights B in the backward pass, dx = dy B.
 
     Use it after `EProp` for random e-prop, or because brains cannot transpose weights. dW and db are exact.
 
