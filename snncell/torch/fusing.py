@@ -32,10 +32,10 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
     Args:
         cell: a neuron, `construct(x, *states) -> (output, *states)`, or a Cell without states.
         over_time: False for a module of one time step, (B, ...) -> (B, ...), if your script has the loop over time.
-        states: "initial" to begin each call with the initial states, or with those that you pass; "returned" for
-            `module(x, *states)` that returns `(y, (state, ...))` over time and `(y, state, ...)` for one step, where
-            None is an initial state; "kept" to continue from the last call until `module.reset()`. The default is
-            "initial", for one step "returned".
+        states: "initial" (the default over time): each call begins with the initial states, or with states that you
+            pass. "returned" (the default for one step): `module(x, *states)` returns `(y, (state, ...))` over time, and
+            `(y, state, ...)` for one step; None is an initial state. "kept": a call continues from the last one until
+            `module.reset()`.
     Raises: ArgumentError for options that do not fit the Cell; PackageError without PyTorch. A call raises DeviceError
         for tensors on a GPU, and GradientError for second-order gradients and transforms of torch.func.
     Example:

@@ -25,9 +25,9 @@ Record = dict[str, Any]
 class Result:
     """The result of `fit`.
 
-    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; further parameter groups have
-        "learning_rate_1", ...), "loss", then if requested "accuracy", "firing_rate" and metrics by their names; the
-        same with the prefix "test_"; and numbers of callbacks.
+    history: a record for each epoch, with "epoch", "step", "learning_rate" (of the next step; "learning_rate_1", ...
+        for further parameter groups) and "loss". If requested, also "accuracy", "firing_rate" and metrics by their
+        names. Validation data have the same names with the prefix "test_". Callbacks can add numbers.
     best: the record of the final weights: the best one with `monitor` or `patience`, else the last.
     monitored: the number that determined the best record, or "".
     stopped: the reason why the training ended before its last epoch, or "".
@@ -151,9 +151,9 @@ class Callback:
     still compute the loss; only reading it waits. `training.record` has the numbers from on_evaluation_end on.
 
     Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
-    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" instead of "train";
-    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. You should define one method for
-    each event. If you define a method that takes the training, the other methods of that event are not called.
+    on_train_step_end, on_train_epoch_end and on_train_end. For an evaluation, write "eval" instead of "train". The
+    older begin, epoch_begin, step_begin, step_end, epoch_end and end are called in both. You should define one method
+    for each event. If you define a method that takes the training, the other methods of that event are not called.
 
     Attributes:
         order: a number; `fit` calls callbacks with a smaller order first. At the end of the training it calls them in

@@ -125,9 +125,8 @@ def fit(
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
-            the host then works in parallel without a thread. Pass True for other data only if they do not depend on
-            anything that a step changes, such as weights or a monitor; snncell's random numbers are allowed, and stay
-            the same.
+            the host then works in parallel without a thread. Pass True for other data only if a step does not change
+            them, for example by weights or a monitor. They may draw snncell's random numbers, which stay the same.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of

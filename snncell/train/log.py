@@ -191,8 +191,8 @@ class TensorBoard(Callback):
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
-    Raises: ArgumentError if the package tensorboardX is missing; and before the first step if the folder cannot be
-        written, a report has no batch, or the batch does not fit the net.
+    Raises: ArgumentError if the package tensorboardX is missing, the folder cannot be written, a report has no batch,
+        or the batch does not fit the net.
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

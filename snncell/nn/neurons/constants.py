@@ -37,8 +37,8 @@ class Membrane(Ranged, Cell):
     can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
     converts constants to the precision of its input, float32 or float64.
 
-    Declare the range of a constant in its field (`nn.with_fields`), or in a class without fields by the attribute
-    `ranges`, for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; by default it is any finite number. The Cell
+    Declare the range of a constant in its field (`nn.with_fields`). A class without fields has an attribute `ranges`,
+    for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. By default a constant is any finite number. The Cell
     checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
     A learned constant stays in its range (projected gradients): if an update leaves it, the Parameter gets the nearest

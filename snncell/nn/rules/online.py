@@ -184,7 +184,7 @@ class EProp(Ranged, Cell):
     Its gradient sums g_j[t] e_ji[t] over t, with g[t] the incoming gradient of z[t], and dx[t] = W^T (psi[t] g[t]).
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
-    a spike on other neurons of the layer; without recurrent weights, BPTT with a detached reset gives the same dW and
+    a spike on other neurons of the layer. Without recurrent weights, BPTT with a detached reset gives the same dW and
     dR. It stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). The readout
     determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has
     psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. For BPTT, disable the bprop: `class Layer(nn.EProp): bprop = None`.
