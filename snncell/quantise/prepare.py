@@ -138,10 +138,11 @@ def prepare(
 ) -> Cell:
     """Prepare a network for quantisation-aware training: compute with rounded weights, states and inputs.
 
-    Call it on a trained network, continue training with a smaller learning rate, and then `export`. A layer y = f(x, W,
-    b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and saturates its
-    potential before the comparison with the threshold, and other states at the end of the step. Decays, gains and 1 /
-    tau become fixed-point factors; threshold, reset and rest lie on the potential's grid. Loops stay one kernel.
+    Call it on a trained network, continue training with a smaller learning rate, then call `export`. A layer
+    y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and
+    saturates its potential before the comparison with the threshold, and other states at the end of the step. Decays,
+    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the grid of the potential. Loops
+    stay one kernel.
 
     Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
     scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
