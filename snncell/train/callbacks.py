@@ -311,8 +311,8 @@ def _refuse_methods(kind: type[Callback]) -> None:
             near = ELSEWHERE.get(name) or nearest(name, events)
             meant = f" Did you mean {near}?" if near else f" There are {', '.join(events)}."
             raise ArgumentError(
-                f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} Begin the names "
-                f"of your own methods without on_."
+                f"fit: the callback {kind.__name__} has a method {name}, which fit does not call.{meant} Begin the "
+                f"names of your own methods without on_."
             )
         takes = [one for one in inspect.signature(getattr(Callback, name)).parameters if one != "self"]
         if wrong := misfit(getattr(kind, name), (None, *takes)):

@@ -202,7 +202,7 @@ def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
         )
     if log is not None and test_every != 1 and os.fspath(log).endswith(".csv"):
         raise ArgumentError(
-            "fit: with test_every records differ, and a .csv has one set of columns; log into a .jsonl."
+            "fit: test_every gives records with different columns, which do not fit a .csv; log into a .jsonl."
         )
     return sorted(counts) if several else counts[0]
 

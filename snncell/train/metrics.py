@@ -84,11 +84,11 @@ def _sum_over_time(scores: Tensor, target: Tensor, lengths: Any, who: str) -> Te
 def _scores(output: Any) -> Tensor:
     """The output, or the first of several."""
     if isinstance(output, (tuple, list)) and not output:
-        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
+        raise ArgumentError(f"accuracy: output must be a Tensor, or a tuple that begins with a Tensor, not {output!r}.")
     output = output[0] if isinstance(output, (tuple, list)) else output
     if isinstance(output, dict) or is_dataclass(output):
         raise ArgumentTypeError(
-            f"accuracy: output is a Tensor, or a tuple whose first is one; the net gives {came(output)}. Pass "
+            f"accuracy: output must be a Tensor, or a tuple that begins with a Tensor, not {came(output)}. Pass "
             f"accuracy=None, or a function of (output, target) that takes the scores out of it."
         )
     return as_tensor(output, "accuracy", "output")

@@ -337,9 +337,9 @@ WRONG = [
     (train.EarlyStopping, "create an instance"),
     ([print], r"Make a function f the method of a class"),
     ([train.EMA], r"the class EMA; create an instance: train\.EMA\(decay\)\. Make"),
-    ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
+    ([Misnamed()], r"method on_train_step_ends, which fit does not call\. Did you mean on_train_step_end\?"),
     ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
-    ([NoEvent()], r"on_sunday, which nothing calls\. There are .*on_fit_begin"),
+    ([NoEvent()], r"on_sunday, which fit does not call\. There are .*on_fit_begin"),
     ([WithoutTraining()], r"called as on_epoch_end\(self, training\), which its method does not take"),
 ]
 
@@ -655,8 +655,8 @@ def test_training_resumes_from_any_step_checkpoint(tmp_path):
 
 
 REFUSED = [
-    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps writes within epochs, but every after"),
-    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps writes within epochs, but best after"),
+    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps writes within epochs, every after"),
+    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps writes within epochs, best after"),
     (lambda folder: train.Checkpoint(folder / "a", keep=2), r'always the same; write "a-\{epoch\}"'),
     (
         lambda folder: simple(callbacks=[train.Checkpoint(folder / "{f1}")]),
