@@ -290,12 +290,12 @@ def sort_callbacks(callbacks: Any) -> list[Callback]:
     """Check callbacks and their methods, and sort them in the order of their calls."""
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
-        raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
+        raise ArgumentTypeError(f"fit: callbacks must be a list of train.Callback, not {came(given)}.")
     for callback in given:
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
-                f"fit: callbacks are train.Callback, but one of them is {came(callback)}. Make a function f the method "
-                f"of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
+                f"fit: callbacks must be train.Callback, but one of them is {came(callback)}. Make a function f the "
+                f"method of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
             )
         _refuse_methods(type(callback))
     if len({id(callback) for callback in given}) < len(given):

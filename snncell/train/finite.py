@@ -164,7 +164,8 @@ def as_scaler(given: Any, who: str) -> LossScaler | None:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0.0 < given < 2.0**127:
         raise ArgumentError(
-            f"{who}: loss_scale is a number above 0, or a scaler such as amp.DynamicLossScaler(), not {came(given)}."
+            f"{who}: loss_scale must be a number above 0, or a scaler such as amp.DynamicLossScaler(), not "
+            f"{came(given)}."
         )
     return StaticLossScaler(float(given))
 

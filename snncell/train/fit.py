@@ -198,7 +198,8 @@ def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
     counts = [*test_every] if several else [test_every]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise ArgumentError(
-            f"fit: test_every is a number of epochs of at least 1, or a list of such numbers, not {show(test_every)}."
+            f"fit: test_every must be a number of epochs of at least 1, or a list of such numbers, not "
+            f"{show(test_every)}."
         )
     if log is not None and test_every != 1 and os.fspath(log).endswith(".csv"):
         raise ArgumentError(

@@ -57,7 +57,7 @@ class Log(Callback):
         self.path = Path(file)
         self.columns: dict[str, None] = {}  # the columns written so far
         if self.path.suffix not in (".csv", ".jsonl"):
-            raise ArgumentError(f"Log: the file log is named *.csv or *.jsonl, not {self.path.name!r}.")
+            raise ArgumentError(f"Log: the file log must be named *.csv or *.jsonl, not {self.path.name!r}.")
         if not self.path.parent.is_dir():
             raise ArgumentError(f"Log: there is no folder {self.path.parent} to write {self.path.name} into.")
         if records is not None:

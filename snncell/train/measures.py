@@ -87,7 +87,7 @@ def spiking_cells(chosen: Any, who: str) -> list[Cell]:
     for cell in cells:
         if not isinstance(cell, Cell):
             words = f"{show(cell)}{suggest_instance(cell)}"
-            raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {words}.")
+            raise ArgumentError(f"{who} takes Cells that return spikes, such as a MultiStep, not {words}.")
     return cells
 
 

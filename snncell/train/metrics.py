@@ -107,8 +107,8 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
     if target.dtype.is_float:
         return DTypeError(
-            f"accuracy: labels are integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} of "
-            f"shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
+            f"accuracy: labels must be integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} "
+            f"of shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
             f"something else: accuracy=None, or a function of (output, target)."
         )
     return ShapeError(
@@ -181,7 +181,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
     target = as_tensor(labels, who, "labels")
     if target.dtype.is_float or target.ndim != 1 or scores.ndim not in (2, 3) or scores.shape[-2] != target.shape[0]:
         raise ShapeError(
-            f"{who}: outputs are (B, C) or (T, B, C) and labels class numbers (B,), not {scores.shape} and "
+            f"{who}: outputs must be (B, C) or (T, B, C), and labels class numbers (B,), not {scores.shape} and "
             f"{target.dtype} {target.shape}."
         )
     scores = _sum_over_time(scores, target, lengths, who)
@@ -305,7 +305,7 @@ def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, M
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")
         if not isinstance(one, (str, Monitored)) and (isinstance(one, type) or not callable(one)):
-            raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
+            raise ArgumentError(f"{who}: metrics must be names or functions of (output, target), not {came(one)}.")
         found[name] = _of_name(one, f"{who}: metrics") if isinstance(one, str) else one
     monitored = {name: one for name, one in found.items() if isinstance(one, Monitored)}
     return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, monitored

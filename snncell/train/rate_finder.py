@@ -101,9 +101,9 @@ def find_learning_rate(
         (True, True, 0)
     """
     if not lowest < highest:
-        raise ArgumentError(f"find_learning_rate: lowest is below highest; they are {lowest!r} and {highest!r}.")
+        raise ArgumentError(f"find_learning_rate: lowest must be below highest, not {lowest!r} and {highest!r}.")
     if steps < 3:
-        raise ArgumentError(f"find_learning_rate: steps is at least 3, not {steps!r}.")
+        raise ArgumentError(f"find_learning_rate: steps must be at least 3, not {steps!r}.")
     check_optimiser(net, loss, optimiser, "find_learning_rate")
     batches = as_batches(data, batch_size, True, "find_learning_rate: data")
     if batches is None:

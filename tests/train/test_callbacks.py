@@ -332,8 +332,8 @@ class WithoutTraining(train.Callback):
 
 
 WRONG = [
-    ([3], r"callbacks are train\.Callback, but one of them is an? int"),
-    ("Log", r"callbacks are a list of train\.Callback, not a str"),
+    ([3], r"callbacks must be train\.Callback, but one of them is an? int"),
+    ("Log", r"callbacks must be a list of train\.Callback, not a str"),
     (train.EarlyStopping, "create an instance"),
     ([print], r"Make a function f the method of a class"),
     ([train.EMA], r"the class EMA; create an instance: train\.EMA\(decay\)\. Make"),
@@ -667,7 +667,7 @@ REFUSED = [
     (lambda folder: simple(metrics=[lambda out, y: out.mean()]), "a lambda among metrics has no name; give a dict"),
     (lambda folder: simple(metrics=["top2", "top2"]), "two metrics are called 'top2'"),
     (lambda folder: simple(metrics={"loss": "top2"}), "'loss' cannot be the name of a metric"),
-    (lambda folder: simple(metrics=[3]), "metrics are names and functions"),
+    (lambda folder: simple(metrics=[3]), "metrics must be names or functions"),
     (lambda folder: train.EMA(1.0), r"decay is .* in \[0, 1\)"),
 ]
 
