@@ -107,9 +107,9 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
     if target.dtype.is_float:
         return DTypeError(
-            f"accuracy: labels must be integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} "
-            f"of shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
-            f"something else: accuracy=None, or a function of (output, target)."
+            f"accuracy: labels must be integers (B,), or probabilities of the shape of the outputs (B, C), not "
+            f"{target.dtype} of shape {target.shape} with outputs of shape {scores.shape}. Convert them, "
+            f"y.astype('int64'), or measure something else: accuracy=None, or a function of (output, target)."
         )
     return ShapeError(
         f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {target.shape}; they are (B, C) or "
