@@ -638,7 +638,7 @@ REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=3), ArgumentError, "^fit: firing_rate takes Cells .* not 3"),
     (lambda n, o: train.Spikes("a"), ArgumentError, "^Spikes: cells takes Cells .* not 'a'"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=nn.ReLU()), ArgumentError, "none of its Cells was called"),
-    (lambda n, o: train.accuracy(ops.ones((2, 3)), ops.ones(2)), DTypeError, "labels are integers.*accuracy=None"),
+    (lambda n, o: train.accuracy(ops.ones((2, 3)), ops.ones(2)), DTypeError, "labels must be integers.*accuracy=None"),
     (lambda n, o: train.accuracy(ops.ones((2, 3)), Tensor([1])), ShapeError, r"shape \(2, 3\) do not fit .*\(1,\)"),
     (lambda n, o: train.fit(n, LOSS, o, (XY[0], XY[1] + 9), 1), ArgumentError, "Label 9 is out of range"),
 ]
