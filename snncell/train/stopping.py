@@ -155,7 +155,7 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
         return float(training.record[name])
     if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
         return None
-    raise ArgumentError(f"{who} is one of {', '.join(training.record)}, not {monitor!r}.")
+    raise ArgumentError(f"{who} must be one of {', '.join(training.record)}, not {monitor!r}.")
 
 
 def is_better_higher(monitor: str) -> bool:
