@@ -36,7 +36,7 @@ def mark_class_score(score: Score) -> Score:
 
 @mark_class_score
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
-    """Accuracy: the share of samples whose largest output is at their label; NaN if an output is NaN, as for a loss.
+    """Accuracy: the share of samples with the largest output at their label; NaN if an output is NaN, as for a loss.
 
     Args:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first item.

@@ -131,7 +131,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
 
 
 def decay_from_lava(decay: Constant) -> Any:
-    """The decay factor of lava's neurons, whose decays are integers of 12 bits: 1 - decay / 4096.
+    """The decay factor of lava's neurons from an integer decay of 12 bits: 1 - decay / 4096.
 
     Raises: ArgumentError for a number outside 0 to 4096.
     Example:
