@@ -1,6 +1,6 @@
-"""Quantisation. Left: accuracy by number of bits, if the weights are rounded after training or during training. The
-dashed line is float32 with the same number of epochs. Right: the stored weights of a layer, and the three-bit grid that
-it computes with.
+"""Quantisation. Left: accuracy by number of bits, with weights rounded after or during training. The dashed line is
+float32 with the same number of epochs. Right: the stored weights of a layer, and the three-bit grid that it computes
+with.
 """
 
 import copy
