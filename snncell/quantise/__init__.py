@@ -5,12 +5,14 @@
     train.fit(net, ...)                             # as before, with a smaller learning rate
     whole = quantise.export(net)                    # int8 and int32, with the same spikes to the bit
     whole.save("net.safetensors")
+    quantise.export_c(whole, "net.c")               # C99 for a microcontroller
 
 `restore` undoes `prepare`. To add your own grid, subclass `Quantiser`.
 """
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.quantise.export import export as export
+from snncell.quantise.export_c import CMemory as CMemory, export_c as export_c
 from snncell.quantise.grids import (
     Binary as Binary,
     FixedPoint as FixedPoint,

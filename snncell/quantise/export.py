@@ -222,8 +222,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     """Export a prepared network as integers that give the same predictions to the bit.
 
     Use it to deploy on a chip, a microcontroller or an FPGA, or as a reference for one. Weights become int8 or int16,
-    and sums and states int32. Scales become short multipliers, decays become multipliers and shifts, and thresholds and
-    resets become integers.
+    sums and states int32, scales short multipliers, decays multipliers and shifts, thresholds and resets integers.
 
     Both agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export` computes
     the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only the sums
@@ -245,7 +244,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
         (True, dtype('int8'))
     """
     refuse_hooks(net, _error, "and would be lost")
-    return IntegerNet(_Exporter(net, largest_input).export())
+    return IntegerNet(_Exporter(net, largest_input).export(), largest_input)
 
 
 def _error(text: str) -> ArgumentError:

@@ -270,13 +270,16 @@ class IntegerSteps(IntegerLayer):
         states = self.neuron.states(x[0])
         out, outs = np.zeros(x.shape[1:], np.int32), []
         for now in x:
-            given = now.astype(np.int32) << self.input_shift
-            if self.feedback is not None:
-                given = given + (self.feedback.run(out) << self.feedback_shift)
-            out, *rest = self.neuron.step(given, *states)
+            back = None if self.feedback is None else self.feedback.run(out)
+            out, *rest = self.neuron.step(self.joined(now, back), *states)
             states = tuple(rest)
             outs.append(out)
         return np.stack(outs)
+
+    def joined(self, x: Array, back: Array | None = None) -> Array:
+        """The input of the neuron: input and feedback in one unit."""
+        given = x.astype(np.int32) << self.input_shift
+        return given if back is None else given + (back << self.feedback_shift)
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -292,9 +295,11 @@ class IntegerNet:
 
     Attributes:
         layers: dataclasses of `snncell.quantise.integer`: weights, multipliers, shifts, thresholds, limits.
+        largest_input: the largest magnitude of an integer input, for which no sum can overflow.
     """
 
     layers: tuple[Any, ...]
+    largest_input: int = 1
 
     @property
     def step(self) -> float:
@@ -323,7 +328,8 @@ class IntegerNet:
     def save(self, file: Path) -> None:
         """Write the network to a safetensors file: arrays, and everything else as JSON in the header."""
         described, arrays = self._describe()
-        write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
+        header = {"format": FORMAT, "layers": json.dumps(described), "largest_input": str(self.largest_input)}
+        write_arrays(file, arrays, header, "save")
 
     def _describe(self) -> tuple[list[Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
@@ -343,7 +349,7 @@ class IntegerNet:
             )
         try:
             described = json.loads(header["layers"])
-            return cls(tuple(_make_layer(one, arrays) for one in described))
+            return cls(tuple(_make_layer(one, arrays) for one in described), int(header["largest_input"]))
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError(f"load: {file} is damaged: {error!r}.") from None
 

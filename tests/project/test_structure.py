@@ -244,7 +244,13 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "data.made": [{"camera", "classification", "shd_like"}, {"memory"}],
     "data.transforms": [{"base"}, {"arrays", "coordinates", "selection"}],
-    "quantise": [{"quantiser", "integer"}, {"grids", "lowering"}, {"prepare"}, {"export"}],
+    "quantise": [
+        {"quantiser", "integer"},
+        {"grids", "lowering"},
+        {"expressions", "prepare"},
+        {"c_layers", "export"},
+        {"export_c"},
+    ],
     "train": [
         {"callbacks", "metrics", "state"},
         {"batches", "log", "measures", "stopping"},
@@ -622,6 +628,7 @@ LONG_FUNCTIONS = {
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
     "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",
+    "quantise.export_c.export_c": "half of it says what the file contains, and what each argument means",
     "nir.reading.from_nir": "two thirds of it say what each argument means",
     "nir.writing.to_nir": "half of it says what each argument means",
     "train.rate_finder.find_learning_rate": "two thirds of it say what is searched, and what each argument means",
