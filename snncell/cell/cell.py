@@ -9,7 +9,7 @@ from snncell.base import config
 from snncell.base.arguments.guard import ours, refuse_name
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import Markup, came, element, fold_details, join_parts, table
-from snncell.base.frames import Running, hide_frames, machinery, tells
+from snncell.base.frames import Running, hide_frames, machinery, frame_mark
 from snncell.cell.calls import (
     innermost_call,
     order_inputs,
@@ -153,7 +153,7 @@ class Cell(Hooked, Modes, HasState):
             hide_frames(error)
             raise
 
-    @tells(Running, lambda local: Running(local["self"], local["args"]))
+    @frame_mark(Running, lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()

@@ -64,8 +64,8 @@ class Field:
         if isinstance(self.range, Range) and self.range.words() != FINITE.words():
             words = f", {self.range.words().removeprefix('is ')}"
         if isinstance(self.range, tuple):
-            words = f": {join_with_or([_quoted(one) for one in self.range])}"
-        shown = self.follows or ("" if self.default is REQUIRED else _quoted(self.default))
+            words = f": {join_with_or([_quote(one) for one in self.range])}"
+        shown = self.follows or ("" if self.default is REQUIRED else _quote(self.default))
         return f"{self.meaning}{words}." + (f" Default: {shown}." if shown else "")
 
     def parameter(self) -> inspect.Parameter:
@@ -82,7 +82,7 @@ class Field:
         return value
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     return f"{type(value).__name__}()" if hasattr(value, "construct") else repr(value)
@@ -214,7 +214,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
     for name in [*hints, *(name for name in vars(kind) if name not in hints)]:
         one, hint = vars(kind).get(name), hints.get(name, "Any")
         if "Annotated" in str(hint) and name not in vars(kind):  # a required argument
-            one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
+            one = next((mark for mark in _evaluate(hint, kind).__metadata__ if isinstance(mark, Field)), None)
             hint = _first_of(hint) if isinstance(hint, str) else hint.__origin__
         if not isinstance(one, Field):
             continue
@@ -259,14 +259,14 @@ def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.S
     parameters = [one.parameter() for one in fields_of(kind).values() if one.init and one.name not in names]
     parameters.sort(key=lambda p: p.kind)
     signature = inspect.Signature([*first, *parameters], return_annotation=None)
-    hints = {p.name: _evaluated(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
+    hints = {p.name: _evaluate(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
     init.__signature__, init.__annotations__ = signature, hints | {"return": None}
     init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
     init.refuses_names = True  # it raises its own error for unknown names
     return signature
 
 
-def _evaluated(annotation: Any, kind: type) -> Any:
+def _evaluate(annotation: Any, kind: type) -> Any:
     """Evaluate an annotation in the module of its class; Any for unknown names."""
     if not isinstance(annotation, str):
         return annotation

@@ -133,7 +133,7 @@ class TracedVjp:
             return tuple(interpret(plans.program, arguments))
         arrays = [x._data for x in arguments]
         plan = plans.of(arrays)
-        return tuple([wrap(array) for array in (plan.replay_apart(arrays) if own else plan.replay(arrays))])
+        return tuple([wrap(array) for array in (plan.replay_unshared(arrays) if own else plan.replay(arrays))])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
         """Compute the gradients of the inputs from the gradients of the results and of higher-order residuals."""

@@ -179,7 +179,7 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
 def _about_call(instruction: Instruction, space: Space) -> str:
     """The phrase about an operation that is no loop."""
     op = instruction.op
-    lines = list(op.explained(instruction.attrs, space))
+    lines = list(op.describe(instruction.attrs, space))
     if space is HOST:
         lines += op.choice(instruction.inputs, instruction.attrs)
     return _brief(f"{_plain(op.name)} {'; '.join(lines)}" if lines else f"separate call: {why_no_loop(instruction)}")

@@ -139,7 +139,7 @@ class Scan(LoopOperation):
     def inside(self) -> list[str]:
         return str(canonical_step(self.loop.body)).splitlines()
 
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         return explain_loop(self.lowered, attrs["steps"], space)
 
     def summary(self, steps: int, space: Space) -> LoopSummary:
@@ -166,7 +166,7 @@ class Scan(LoopOperation):
         bodies = [self.loop.body, *([self.loop.recompute.forward] if self.loop.recompute else [])]
         return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
-    def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
+    def prune(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
@@ -206,7 +206,7 @@ class Scan(LoopOperation):
         body, interval, who = self.loop.body, self.loop.interval, self.loop.who
         steps, outs, results = entry.attrs["steps"], rebuilt(entry), len(body.outs)
         if self.loop.recompute is not None:
-            return self._pull_whole(entry, douts)
+            return self._pull_without_checkpoints(entry, douts)
         with on_device_of(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
@@ -246,9 +246,10 @@ class Scan(LoopOperation):
                     grads[n] = grads[n] + dout[0]
         return grads
 
-    def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of a backward pass with checkpoints, computed from the same pass with all states stored.
-        Checkpoints would not save memory here, because each rematerialised state receives a gradient.
+    def _pull_without_checkpoints(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Compute the gradients of a backward pass with checkpoints by the same pass with all states stored.
+
+        Checkpoints would not save memory, because each rematerialised state receives a gradient.
         """
         assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who

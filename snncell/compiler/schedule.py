@@ -17,8 +17,8 @@ from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import outside_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
-from snncell.compiler.pipeline import take_apart
-from snncell.kernels.products.gathers import may_pay
+from snncell.compiler.pipeline import partition_body
+from snncell.kernels.products.gathers import may_be_faster
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -70,12 +70,12 @@ def schedule(loop: Loop) -> LoopSchedule:
     if loop.recompute is not None:
         # Rematerialise only the states, because other results are not used.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
-        forward_parts = take_apart(forward)
+        forward_parts = partition_body(forward)
         states = [x._data for x in forward.carry]
         needed = leading_to(forward_parts.loop, forward_parts.after)
         recompute = RecomputeSchedule(loop.recompute.interval, states, forward_parts, needed)
     states = recompute.carry if recompute else []
-    parts = take_apart(body, states)
+    parts = partition_body(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states, *results_of(*parts.loop)}
@@ -161,7 +161,7 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
         if not of_rows or out in elsewhere or out not in loads:
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
-        if same and may_pay(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
+        if same and may_be_faster(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
             found.append(instruction)
     return found
 
@@ -178,7 +178,7 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
         if not along_rows(instruction) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
             continue
         same = (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape)
-        if same and may_pay(x.shape[-1], y.shape[-1], y.dtype, True):
+        if same and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True):
             found.append(instruction)
     return found
 

@@ -82,12 +82,12 @@ class Neurons:
             choice_words = repr(choice) if isinstance(choice, str) else f"the {type(choice).__name__} given"
             raise ArgumentError(
                 f"monitor: {what}: {choice_words} is not in {type(self.net).__name__}. Its neurons are "
-                f"{self.listed()}; or give True for all of them."
+                f"{self.list_names()}; or give True for all of them."
             )
         neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
         if not neurons:
             raise ArgumentError(
-                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are {self.listed()}."
+                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are {self.list_names()}."
             )
         return neurons
 
@@ -97,7 +97,7 @@ class Neurons:
         run = [cell for cell, by_its_runner in named.values() if by_its_runner]
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
-    def listed(self) -> str:
+    def list_names(self) -> str:
         """The names for messages, with the layers that cannot be recorded."""
         unseen = f" (not recorded, because they run their time steps themselves: {', '.join(self.unseen)})"
         return (", ".join(self.names()) or "none") + (unseen if self.unseen else "")

@@ -280,8 +280,8 @@ class Recorder:
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
-    def there(self, call: RecordedCall, name: str) -> Array | None:
-        """A mask (T, B) of the steps before the end of each sample; None without lengths, or with another batch's."""
+    def step_mask(self, call: RecordedCall, name: str) -> Array | None:
+        """Return a mask (T, B) of the steps before the end of each sample; None without lengths for this batch."""
         counts, series = call.lengths_of(name), call.series["spikes"][name]
         if counts is None:
             return None

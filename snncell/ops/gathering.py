@@ -95,7 +95,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
     return out
 
 
-_scatter_add.def_there(indexing.scatter_add)
+_scatter_add.def_on_gpu(indexing.scatter_add)
 _scatter_add.def_bprop(lambda _x, indices, _out, dout, *, axis, shape: (gather(dout, indices, axis), None))
 
 
@@ -136,7 +136,7 @@ _scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_su
 scatter_add_primitive = _scatter_add
 
 
-_gather.def_there(lambda x, indices, axis, only_within: indexing.take(x, indices, axis))
+_gather.def_on_gpu(lambda x, indices, axis, only_within: indexing.take(x, indices, axis))
 
 
 @_gather.def_bprop
@@ -191,7 +191,7 @@ _one_hot.no_gradient()
 with_axis_of_steps(_one_hot, axis_behind_steps)
 
 
-@_one_hot.def_there
+@_one_hot.def_on_gpu
 def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     order = list(range(indices.ndim))
     order.insert(axis, indices.ndim)

@@ -133,7 +133,7 @@ def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict
 
 _einsum.over_time = partial(_einsum_of_steps, summed=False)
 _einsum.summed = partial(_einsum_of_steps, summed=True)
-_einsum.def_there(lambda *arrays, equation: device_einsum.einsum(equation, arrays))
+_einsum.def_on_gpu(lambda *arrays, equation: device_einsum.einsum(equation, arrays))
 
 
 @_einsum.def_bprop

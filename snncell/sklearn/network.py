@@ -39,7 +39,7 @@ class Scores(Cell):
         self.encoder, self.steps = encoder, steps  # a name of `ENCODERS`, a function (x, steps), or None; and T
         self.network: Cell | None = None  # (T, B, F), or (B, F) without an encoder -> (T, B, C) or (B, C)
 
-    def encoded(self, x: Tensor) -> Tensor:
+    def encode(self, x: Tensor) -> Tensor:
         """The input of the network. Axes after B of an encoder's output (T, B, ...) are flattened."""
         if self.encoder is None:
             return x
@@ -49,14 +49,14 @@ class Scores(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         assert self.network is not None
-        scores: Tensor = self.network(self.encoded(x))
+        scores: Tensor = self.network(self.encode(x))
         return scores.mean(0) if scores.ndim == 3 else scores
 
 
 def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any], outputs: int) -> Scores:
     """Make the network for the settings, given one sample (1, F) and the number of outputs."""
     scores = Scores(settings["encoder"], settings["steps"])
-    inputs = scores.encoded(Tensor(sample)).shape[-1]
+    inputs = scores.encode(Tensor(sample)).shape[-1]
     factory = settings["network"]
     if factory is None:
         if settings["encoder"] is None:

@@ -257,7 +257,7 @@ def test_batches_of_loader_subclass_are_split() -> None:
     found = {}
     for kind in (train.Batches, Doubled, Named, Own):
         shares = Shares(kind(*arrays, batch_size=6), ranks)
-        found[kind] = [shares.converted(item, tuple) for item in shares]
+        found[kind] = [shares.convert(item, tuple) for item in shares]
     assert found[Own] == [(1, {}, 0)]
     for kind, value in ((train.Batches, 1.0), (Doubled, 2.0), (Named, 1.0)):
         (share,) = found[kind]

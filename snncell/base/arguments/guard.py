@@ -31,7 +31,7 @@ Place = tuple[str, Kind]
 
 
 def suggest_place(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: Sequence[Any]) -> str:
-    """The hint for an invalid argument that would fit another position, or ""."""
+    """Return a hint if an invalid argument fits another position, or ""."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)
         return f" Give them one by one: *{name}." if several else ""
@@ -56,8 +56,9 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class ByName:
-    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, because it may be mistaken.
-    `warning(value)` returns the text, or "" if the value means the same either way.
+    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, where users confuse it.
+
+    `warning(value)` returns the text, or "" for a value that means the same in both places.
     """
 
     warning: Callable[[Any], str]
@@ -65,8 +66,9 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: warn where PyTorch has another default or convention. `warning(class
-    name, arguments of the call by name)` returns the text, or "" for no warning.
+    """For `Annotated[float, Unlike(warning)]`: warn about another default or convention than in PyTorch.
+
+    `warning(class name, arguments by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
@@ -147,10 +149,10 @@ class ArgumentKinds:
                 warn_of(words)
 
     def raise_with_call(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise an error from inside a call again with the call and its arguments, unless it names them already."""
+        """Raise an error again with the call and its arguments in the message, unless it names them already."""
         if isinstance(error, SnncellError):
-            if self.closed and (told := from_inside(error, who, self.describe_call(args, kwargs))):
-                raise told from None
+            if self.closed and (extended := from_inside(error, who, self.describe_call(args, kwargs))):
+                raise extended from None
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
@@ -263,8 +265,10 @@ _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modul
 
 
 def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
-    """Wrap a function to check its arguments, except the first `skip`: a function of a module, then `face` becomes the
-    `__module__` of the wrapper, or a method. Errors name it `name`, a method with its class.
+    """Wrap a function to check its arguments, except the first `skip`. Errors contain `name`.
+
+    For a function of a module, `face` becomes the `__module__` of the wrapper. For a method it is "", and errors also
+    name the class.
     """
     plan: ArgumentKinds | None = None
 
@@ -302,8 +306,9 @@ def ours(one: Any) -> bool:
 
 
 def guard(face: dict[str, Any], own: bool = False) -> None:
-    """Make a module's functions and classes check their arguments, and suggest names for missing ones. `face` is its
-    globals(). `own` skips imported names, and names that are missing in `__all__`, if it exists.
+    """Make the functions and classes of a module check their arguments, and suggest names for missing ones.
+
+    `face` is the globals() of the module. `own` skips names that are imported or missing in `__all__`.
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
     list_public(face)

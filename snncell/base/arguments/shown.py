@@ -52,7 +52,7 @@ def show(value: Any) -> str:
 
 
 def came(value: Any) -> str:
-    """The type of a wrong value. For a class of layers or spike functions, it also says how to create an instance."""
+    """Describe the type of a wrong value. For a class of layers or spike functions, say how to create an instance."""
     what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
     return what + suggest_instance(value)
 
@@ -104,7 +104,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
 
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with its call, or with the call's arguments, added if it does not name them; None if it names both."""
+    """Return an error with the call and its arguments added to the message; None if the message has both."""
     text = str(error)
     if error.names_call or type(error) not in _EXTENDED:
         return None

@@ -19,7 +19,7 @@ from snncell.compiler.ir.loop import LoopOperation, is_kernel, loop_of, sequence
 from snncell.compiler.ir.operations import CAST, CONTIGUOUS, Cast, is_elementwise, loop_shape
 from snncell.compiler.ir.product import BilinearOperation, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, makers_in, rename_inputs, users_of, values_in, with_inputs
-from snncell.compiler.passes.fuse_into_loops import enlarged
+from snncell.compiler.passes.fuse_into_loops import enlarge_loop
 from snncell.compiler.passes.simplify import FOLDED_BYTES, canonical_step
 from snncell.dtype import BYTES, is_float
 from snncell.tape.state import Value
@@ -230,7 +230,7 @@ def _with_byte_sequences(instruction: Instruction, narrow: dict[Value, Value]) -
         else:
             xs.append((sequence, slot))
     consts = list(zip(instruction.inputs[len(body.carry) + len(xs) :], body.consts, strict=True))
-    return enlarged(instruction, casts, xs, consts)
+    return enlarge_loop(instruction, casts, xs, consts)
 
 
 def _with_byte_results(instruction: Instruction, chosen: set[Value], narrow: dict[Value, Value]) -> Instruction:

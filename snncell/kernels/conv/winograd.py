@@ -117,7 +117,7 @@ def _lanes(shape: Shape, rows: int, lanes: int) -> tuple[Any, int, int]:
 
 
 @functools.lru_cache(maxsize=512)
-def pays(shape: Shape) -> bool:
+def is_faster(shape: Shape) -> bool:
     """True if a Winograd convolution is faster than a direct one.
 
     The decision does not depend on the number of images, so that an image has the same bits in any batch.
@@ -135,7 +135,7 @@ def cycles(shape: Shape) -> float:
     return at * (pairs * (tiles * MULTIPLIED + PACKED / BATCH) + TRANSFORMED * tiles * vectors)
 
 
-def takes(shape: Shape) -> bool:
+def supports(shape: Shape) -> bool:
     """True for two axes, no dilation, and windows and strides with transforms: for example, 3x3 with stride 1 or 2."""
     return all(
         max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST

@@ -18,7 +18,7 @@ def product(x: DeviceArray, taps: DeviceArray, back: bool) -> DeviceArray:
         if not back:
             source, target = target, source
         part = matmul(x[source].reshape(-1, inputs), taps[d].T if back else taps[d])
-        out[target] = DEVICE.added(out[target], part.reshape(steps - d, batch, outputs))
+        out[target] = DEVICE.add(out[target], part.reshape(steps - d, batch, outputs))
     return out
 
 

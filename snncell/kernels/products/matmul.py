@@ -218,15 +218,15 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     if dtypes.is_storage_only(x.dtype):
         out[...] = matmul(*(array.astype(dtypes.compute_dtype(array.dtype)) for array in (x, y)))
         return
-    if _may_be_events(out, x, y) and takes_events(x, y):
+    if _may_be_events(out, x, y) and uses_events(x, y):
         by_columns = not x.flags.c_contiguous
         _add_up(out, _all_events(x.T if by_columns else x, y.dtype), y, by_columns)
         return
     BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
 
 
-def takes_events(x: Any, y: Any) -> bool:
-    """True if the product of two matrices is event-driven, by an estimate of the density of `x`."""
+def uses_events(x: Any, y: Any) -> bool:
+    """Return True if the product of two matrices uses events, by an estimate of the density of `x`."""
     by_columns = not x.flags.c_contiguous
     spikes, below = x.T if by_columns else x, limit_of(x, y, by_columns)
     return bool(below > 0 and spikes.flags.c_contiguous and estimate_density(spikes) < below)
@@ -244,13 +244,13 @@ def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
 def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, turned: bool) -> Any:
     """`x @ y`, or `x.T @ y` if `by_columns`, for an `x` with known events; the transpose of the result if `turned`."""
     left = x.T if by_columns else x
-    if not takes_known_events(left, found, y, by_columns):
+    if not uses_known_events(left, found, y, by_columns):
         return matmul(left.astype(y.dtype, copy=False), y, turned=turned)
     return product_by_events(found, left.shape, y, by_columns=by_columns, turned=turned)
 
 
-def takes_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool) -> bool:
-    """True if `product_of_events` uses the events that were found."""
+def uses_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool) -> bool:
+    """Return True if `product_of_events` uses the known events."""
     known = found.counts.size and found.values.dtype == y.dtype
     return bool(known and found.counts.sum() < limit_of(left, y, by_columns) * left.size)
 

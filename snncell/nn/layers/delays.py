@@ -84,9 +84,9 @@ def _product(x: Any, taps: Any, back: bool) -> Any:
 _delayed = _Delayed("delayed_product", _product)
 _of_both = _OfBoth("delayed_product_of_both", kernels.product_of_both)
 _of_one = _OfOne("delayed_product_of_one", kernels.product_of_one)
-_delayed.def_there(on_device.product)
-_of_both.def_there(on_device.product_of_both)
-_of_one.def_there(on_device.product_of_one)
+_delayed.def_on_gpu(on_device.product)
+_of_both.def_on_gpu(on_device.product_of_both)
+_of_one.def_on_gpu(on_device.product_of_one)
 
 
 @_delayed.def_bprop
