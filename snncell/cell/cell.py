@@ -162,11 +162,11 @@ class Cell(Hooked, Modes, HasState):
         if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # new Tensors, such as neuron states, go to the device of the inputs
                 return self._run(*args, **kwargs)
-        if CHECKING.watch is not None:  # a monitor is active, and calls `_answer`
-            return CHECKING.watch.around(self, self._answer, args, kwargs)
-        return self._answer(args, kwargs)
+        if CHECKING.watch is not None:  # a monitor is active, and calls `_call_with_hooks`
+            return CHECKING.watch.around(self, self._call_with_hooks, args, kwargs)
+        return self._call_with_hooks(args, kwargs)
 
-    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the hooks, and between them the primitive or construct."""
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)

@@ -215,7 +215,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
         one, hint = vars(kind).get(name), hints.get(name, "Any")
         if "Annotated" in str(hint) and name not in vars(kind):  # a required argument
             one = next((mark for mark in _evaluate(hint, kind).__metadata__ if isinstance(mark, Field)), None)
-            hint = _first_of(hint) if isinstance(hint, str) else hint.__origin__
+            hint = _annotated_type(hint) if isinstance(hint, str) else hint.__origin__
         if not isinstance(one, Field):
             continue
         if name in above and name not in hints:
@@ -225,7 +225,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
             yield name, replace(one, name=name, annotation=hint, kw_only=kw_only)
 
 
-def _first_of(annotated: str) -> str:
+def _annotated_type(annotated: str) -> str:
     """The source text of the type in `Annotated[type, field(...)]`."""
     subscript: Any = ast.parse(annotated, mode="eval").body
     return ast.get_source_segment(annotated, subscript.slice.elts[0]) or ""
@@ -245,7 +245,7 @@ def _make_init(kind: Any) -> Callable[..., None]:
         bound = signature.bind(self, *args, **given)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        _begin(values.pop("self"), kind, values)
+        _initialise(values.pop("self"), kind, values)
 
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = _describe(__init__, kind, [this])
@@ -284,7 +284,7 @@ def refuse_unknown(kind: type, names: list[str]) -> None:
     refuse_name(kind.__name__, names[0], list(inspect.signature(kind).parameters))
 
 
-def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
+def _initialise(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     """Initialise a new object: call the hand-written `__init__` of a base class, then set the remaining fields."""
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]

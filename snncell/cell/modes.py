@@ -233,11 +233,11 @@ def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Replace the copy's Parameters by casts, and return the cast inputs."""
     for name, value in vars(inner).items():
         if isinstance(value, Parameter):
-            inner.__dict__[name] = _as(narrow, value)
+            inner.__dict__[name] = _cast_to(narrow, value)
         elif isinstance(value, (list, tuple)) and any(isinstance(item, Parameter) for item in value):
-            inner.__dict__[name] = [_as(narrow, item) if isinstance(item, Parameter) else item for item in value]
+            inner.__dict__[name] = [_cast_to(narrow, item) if isinstance(item, Parameter) else item for item in value]
     leaves, tree = structure.flatten((args, kwargs))
-    return structure.unflatten(tree, [_as(narrow, x) for x in leaves])
+    return structure.unflatten(tree, [_cast_to(narrow, x) for x in leaves])
 
 
 def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -258,6 +258,6 @@ def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[s
     raise ArgumentError(f"{name}: construct sets an attribute, which is lost in {where.format(name)}")
 
 
-def _as(narrow: dtypes.DType, x: Any) -> Any:
+def _cast_to(narrow: dtypes.DType, x: Any) -> Any:
     """Cast a float32 Tensor to `narrow`; return any other Tensor unchanged."""
     return x.astype(narrow) if x.dtype is dtypes.float32 else x

@@ -179,8 +179,8 @@ def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str
         ]
         return [(title, placed) for title, placed in places if placed]
     kernel = lowered.loop_in(space)
-    gathered = _by_rule([x for x in schedule.products if gathers(kernel, x)], steps)
-    added = _by_rule([x for x in parts.reductions if adds_up(kernel, x)], steps)
+    gathered = _conditional_products([x for x in schedule.products if gathers(kernel, x)], steps)
+    added = _conditional_products([x for x in parts.reductions if adds_up(kernel, x)], steps)
     products = [*schedule.prologue, *schedule.products]
     outside = [x for x in products if not any(x in own for own in gathered.values())]
     after = [x for x in parts.reductions if not any(x in own for own in added.values())]
@@ -213,7 +213,7 @@ def _explain_storage(lowered: Lowered) -> list[str]:
     return ["stores for the backward pass, at each step:", *lines]
 
 
-def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
+def _conditional_products(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
     """The products that the loop may compute, by the rule for when it does."""
     found: dict[str, list[Instruction]] = {}
     for product in products:

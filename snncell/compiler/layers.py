@@ -162,7 +162,7 @@ def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
             for title, placed in summary.places:
                 _note_elsewhere(rows, row.name, title, placed)
         elif instruction.op is not EVENTS:  # the products of these events say enough
-            own.phrases.append(_about_call(instruction, space))
+            own.phrases.append(_describe_call(instruction, space))
     row.moved += bytes_moved(launch)
 
 
@@ -176,7 +176,7 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
             names.append(f"{_plain(instruction.op.name)}{place}")
 
 
-def _about_call(instruction: Instruction, space: Space) -> str:
+def _describe_call(instruction: Instruction, space: Space) -> str:
     """The phrase about an operation that is no loop."""
     op = instruction.op
     lines = list(op.describe(instruction.attrs, space))

@@ -166,16 +166,16 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     with EFFECTS_LOCK, on_device_of(*states, *xs), _eager(loop), _restore(loop), report_at(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
-            carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
+            carry, slices = _inputs_of_step(loop, arrays, xs, turn)
             try:
                 after = loop.f(carry, slices)[0]
             except NotFiniteError as error:
-                raise _in_step(loop, error, arrays, xs, turn) from None
+                raise _error_in_step(loop, error, arrays, xs, turn) from None
             arrays = [x._data for x in (*after, *loop.written)]
     return before
 
 
-def _inputs_of_turn(
+def _inputs_of_step(
     loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The inputs of a step; it also resets the Parameters that the step writes to their values before it."""
@@ -185,7 +185,7 @@ def _inputs_of_turn(
     return [wrap(array) for array in arrays[:own]], [wrap(x._data[turn, ...]) for x in xs]
 
 
-def _in_step(
+def _error_in_step(
     loop: ReplayedSteps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int
 ) -> NotFiniteError:
     """The error of an operation in a step, with the step, the operand's source, and the results that it affects."""
@@ -195,9 +195,9 @@ def _in_step(
     first = turn == loop.turns(xs[0].shape[0])[0]
     sources = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
     sources += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
-    names = [name for name, array in sources if _same(array, fault.operand)]
+    names = [name for name, array in sources if _same_elements(array, fault.operand)]
     with pause_watch():
-        after, ys = loop.f(*_inputs_of_turn(loop, arrays, xs, turn))
+        after, ys = loop.f(*_inputs_of_step(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
     wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if find_nonfinite(x) is not None]
     return _locate(fault, loop.who, turn, (names or [fault.source])[0], "", wrong)
@@ -209,7 +209,7 @@ def _locate(fault: Fault, who: str, turn: int, source: str, what: str, reached: 
     return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 
-def _same(array: Any, operand: Tensor | None) -> bool:
+def _same_elements(array: Any, operand: Tensor | None) -> bool:
     """True if both are the same elements, as views of one array are."""
     if operand is None or array.shape != operand._data.shape:
         return False
@@ -237,7 +237,7 @@ def _backward(
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
             with recording_on(None), record_on(tape):
-                inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
+                inputs = [[watch_input(x) for x in part] for part in _inputs_of_step(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)
             outs = [*after, *ys][: len(arriving)]  # later results are records of monitors, without gradients
@@ -247,11 +247,11 @@ def _backward(
             except NotFiniteError as error:
                 with pause_watch():  # run again without checks, to find the affected gradients
                     grads = pull(tape.live())
-                raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
+                raise _error_in_backward_step(loop, error, grads, arriving, turn, own, len(xs)) from None
             of_states = list(map(or_zeros, grads[:own], specs))
 
 
-def _in_reverse(
+def _error_in_backward_step(
     loop: ReplayedSteps,
     error: NotFiniteError,
     grads: Sequence[Any],
@@ -264,7 +264,7 @@ def _in_reverse(
     fault = error.fault
     if not isinstance(fault, Fault):
         return error
-    arrives = any(x is not None and _same(x._data, fault.operand) for x in arriving[own:])
+    arrives = any(x is not None and _same_elements(x._data, fault.operand) for x in arriving[own:])
     source = _ARRIVING if arrives else fault.source
     wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and find_nonfinite(x) is not None]
     return _locate(fault, f"backward of {loop.who}", turn, source, "the gradient of ", wrong)

@@ -239,7 +239,7 @@ class Scan(LoopOperation):
         own = scan.loop.body
         after, sums = len(own.after), len(own.after) + len(own.ys)
         ys = reverse.noted.pass_on(outputs[after : after + scan.loop.result_count], self.events, (steps,))
-        grads = _spread(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
+        grads = _expand_gradients(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
         if interval:  # checkpoint 0 is the initial states, so in higher orders its gradient is added to theirs
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
@@ -297,7 +297,7 @@ def _drop_unused(
     return replace(body, xs=xs, consts=consts), list(compress(inputs, flags))
 
 
-def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
+def _expand_gradients(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
     """A gradient, or None, for each input of the forward pass; the first `states` inputs are states."""
     grads = iter(results)
     of_states = {n: next(grads) for n in reverse.float_states}
@@ -325,7 +325,7 @@ class Nested:
         # Run one loop after another in two cases: if there are sums, because they go over the inner steps only, or if a
         # large constant, such as a matrix, would be repeated for each inner step.
         if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
-            alone = self._lowered_for((False,) * len(constants))
+            alone = self._lower_for_outer_loop((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
             return each
         rows = repeat_over_time(arrays, varying)[:first]
@@ -333,7 +333,7 @@ class Nested:
             if varies:
                 rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))
         rows = [x.reshape(many * steps, *x.shape[2:]) for x in rows]
-        joined = self._lowered_for(tuple(varying[first:]))
+        joined = self._lower_for_outer_loop(tuple(varying[first:]))
         outs = joined.run([*rows, *(x for x, varies in constants if not varies)], many * steps)
         return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
 
@@ -343,7 +343,7 @@ class Nested:
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 
-    def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
+    def _lower_for_outer_loop(self, of_each: tuple[bool, ...]) -> Lowered:
         """The loop in which the constants that vary in the outer loop are sequences."""
         if of_each not in self._lowered:
             body, alike = self.loop.body, [not differs for differs in of_each]

@@ -327,8 +327,8 @@ class Stores:
             self._last_read |= dict.fromkeys(values_in(*phase.instructions), n)
         # A product that is a result is computed directly in its row of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
-        at_sequence = {x: self._at(x) for x in stored}
-        at_sum = {x: self._at(x) for x in summed}
+        at_sequence = {x: self._storing_phase(x) for x in stored}
+        at_sum = {x: self._storing_phase(x) for x in summed}
         # For Values that are computed in the place of a state, the number of the state.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
@@ -354,7 +354,7 @@ class Stores:
         # If states are permuted, as in (v, u) -> (u, v), all must be loaded before one is stored.
         moved = [n for n, value in enumerate(after) if value in carry and not (in_place and value is carry[n])]
         for n in moved:
-            at_after[n] = self._place(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
+            at_after[n] = self._elementwise_phase(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
         for n in moved:
             last_read[after[n]] = max(last_read.get(after[n], 0), *at_after.values())
         for n, value in enumerate(after):
@@ -369,7 +369,7 @@ class Stores:
                 self.direct[value] = n
                 at_after.update({} if product else {n: at})
             else:
-                at_after[n] = self._place(carry[n].shape, max(needed, at))
+                at_after[n] = self._elementwise_phase(carry[n].shape, max(needed, at))
                 last_read[value] = max(last_read.get(value, 0), at_after[n])
         return at_after
 
@@ -384,15 +384,15 @@ class Stores:
             needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
         return needs
 
-    def _at(self, value: Value) -> int:
+    def _storing_phase(self, value: Value) -> int:
         """The phase that stores a Value: the phase that computes it, or the first later phase where this is legal."""
         first = self._made_in.get(value, 0)  # a state is available from the start
         computed_in_loop = value in self._made_in and not self.phases[first].product
-        place = first if computed_in_loop else self._place(value.shape, first)
+        place = first if computed_in_loop else self._elementwise_phase(value.shape, first)
         self._last_read[value] = max(self._last_read.get(value, 0), place)
         return place
 
-    def _place(self, shape: Shape, least: int) -> int:
+    def _elementwise_phase(self, shape: Shape, least: int) -> int:
         """The first elementwise phase over `shape` from phase `least` on; a new one if there is none."""
         for n in range(least, len(self.phases)):
             if self.phases[n].shape == shape and not self.phases[n].product:

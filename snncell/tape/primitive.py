@@ -141,7 +141,7 @@ class Primitive:
         on_gpu = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
             special = on_gpu or STORED_IN_USE
-            data = self._in(DEVICE if on_gpu else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
+            data = self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
@@ -156,7 +156,7 @@ class Primitive:
             raise stale_error()
         return np.asarray(data)
 
-    def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def _evaluate_in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in a space. Storage formats are widened and narrowed again, unless `as_stored` lists the device."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]

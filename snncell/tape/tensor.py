@@ -421,7 +421,7 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         source = _elements(data)
     else:
         try:
-            source = np.asarray(_plain(data))
+            source = np.asarray(_replace_tensors(data))
         except ValueError as error:
             raise ShapeError(f"Tensor: data: the nested list is ragged or holds no numbers: {error}") from None
         target = target or dtypes.default_of(source)
@@ -478,10 +478,10 @@ def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) 
             raise DTypeError(f"Tensor: {_short(data)} holds numbers that {target} cannot represent.")
 
 
-def _plain(data: Any) -> Any:
+def _replace_tensors(data: Any) -> Any:
     """Replace Tensors and other libraries' arrays in lists by their values."""
     if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
+        return [_replace_tensors(item) for item in data]
     if isinstance(data, Tensor):
         return data.asnumpy()
     return _elements(data) if hasattr(type(data), "__dlpack__") else data

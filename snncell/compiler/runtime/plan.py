@@ -147,7 +147,7 @@ class Plan:
         for (_, slot), array in zip(self.parameters, values, strict=True):
             slots[slot] = array
         if IN_USE:
-            self._take_along(slots)
+            self._move_elements(slots)
         into = into or {}
         for run in self.runs:
             run.run(slots, into)
@@ -168,7 +168,7 @@ class Plan:
         written = [parameter for parameter, _ in self.written]
         return RecordedPlan(self.computed, [parameter for parameter, _ in self.parameters], written)
 
-    def _take_along(self, slots: list[Any]) -> None:
+    def _move_elements(self, slots: list[Any]) -> None:
         """Move single elements from the other space, for example an optimiser's counter."""
         for number, slot in enumerate(self.inputs):
             slots[slot] = self.space.require(slots[slot], f"argument {number + 1}")
@@ -324,7 +324,7 @@ class RecordedPlan:
         # Check the arguments before anything is changed. Arrays of Tensors never change, so compare only identities.
         arguments = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._copied_from[n]}
         values = {p: _value(p) for p in self._values if p._data is not self._copied_value[p]}
-        self._part()
+        self._detach_holders()
         for n, array in arguments.items():
             self._inputs[n][...] = array
             self._copied_from[n] = arrays[n]
@@ -347,7 +347,7 @@ class RecordedPlan:
         memory = lent.setdefault(id(array.memory), GraphMemory(array.memory.block))
         return DeviceArray(memory, array.offset, array.shape, array.strides, array.dtype)
 
-    def _part(self) -> None:
+    def _detach_holders(self) -> None:
         """Give the holders of lent memory a copy before the graph overwrites it; reference counts find the holders."""
         unchanged = {id(p._data): p for p in self.written if p._data is self._copied_value[p]}
         # For each memory, the number of its arrays that only Parameters and the graph hold.

@@ -223,7 +223,7 @@ class ReachableValues:
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
-            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of a jitted function
+            self._waiting += [own["fn"]] if "fn" in own else _values_to_follow(own.values())  # `fn` of a jitted function
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, freeze_array(value)))
         else:
@@ -273,7 +273,7 @@ class ReachableValues:
             self._waiting.append(os.environ)
         elif "__name__" in value.__globals__ and library(value.__globals__["__name__"]):
             # For library code, follow the functions and objects in its closure: `fn` of `grad(fn)`, for example.
-            self._waiting += _leading_on(map(cell_value, value.__closure__ or ()))
+            self._waiting += _values_to_follow(map(cell_value, value.__closure__ or ()))
         else:
             self._read_code(value)
             if value.__dict__:  # attributes of a function, such as `loss.weight`
@@ -430,7 +430,7 @@ def _mangle(kind: type, name: str) -> str:
     return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
-def _leading_on(values: Iterable[Any]) -> list[Any]:
+def _values_to_follow(values: Iterable[Any]) -> list[Any]:
     """Values of a library, also inside of containers, that may lead to a user's code."""
     every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
     return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]

@@ -196,7 +196,7 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
     """
     if not isinstance(x, np.ndarray):
         return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
-    if not (x.ndim == y.ndim == 2 and _go_together(x, y) and x.size and y.size):
+    if not (x.ndim == y.ndim == 2 and _dtypes_match(x, y) and x.size and y.size):
         return BLAS.run(np.matmul, *((y.T, x.T) if turned else (x, y)))
     if turned:
         out = empty((y.shape[1], x.shape[0]), y.dtype)
@@ -275,11 +275,11 @@ def limit_of(x: Any, y: Any, by_columns: bool) -> float:
 
 def _may_be_events(out: Any, x: Any, y: Any) -> bool:
     """True for a product of matrices with matching dtypes and shapes, and an `out` in C or Fortran order."""
-    matrices = x.ndim == y.ndim == 2 and _go_together(x, y) and x.shape[1] == len(y)
+    matrices = x.ndim == y.ndim == 2 and _dtypes_match(x, y) and x.shape[1] == len(y)
     return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
 
 
-def _go_together(x: Any, y: Any) -> bool:
+def _dtypes_match(x: Any, y: Any) -> bool:
     """True for arrays of one dtype, and for bytes times floats, because events can be found in the bytes."""
     return x.dtype == y.dtype or (x.dtype in dtypes.BYTES and y.dtype in (np.float32, np.float64))
 

@@ -48,7 +48,7 @@ def _multiply(matrix: Any, x: Any, out: Any) -> None:
     WORKERS.run(multiply, range(0, columns, COLUMNS))
 
 
-def _work(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
+def _count_multiplications(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
     """The multiplications, those of the transform of the taps twice, because they take twice as long."""
     length, rows = -(-steps // blocks) + delays - 1, blocks * batch
     transforms = length * length * rows * (inputs + outputs) + 2 * length * delays * inputs * outputs
@@ -57,10 +57,10 @@ def _work(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs
 
 @functools.lru_cache(1024)
 def _blocks(*sizes: int) -> tuple[int, int, float]:
-    """The number of blocks, the steps of each, and the multiplications, for the sizes of `_work`."""
+    """The number of blocks, the steps of each, and the multiplications, for the sizes of `_count_multiplications`."""
     steps, _, delays, *_ = sizes
     lengths = {min(steps, half * delays // 2) for half in range(2, 17)}
-    work, blocks = min((_work(n, *sizes), n) for n in {-(-steps // own) for own in lengths})
+    work, blocks = min((_count_multiplications(n, *sizes), n) for n in {-(-steps // own) for own in lengths})
     return blocks, -(-steps // blocks), work
 
 
