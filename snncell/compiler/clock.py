@@ -77,7 +77,7 @@ class LaunchEvent(NamedTuple):
 
 
 class TimedPlan:
-    """A plan whose launches note their times in `log`; while it is `looking`, also densities of events."""
+    """A plan whose launches note their times in `log`, and while `looking` is true, also densities of events."""
 
     def __init__(self, plan: Plan) -> None:
         self.launches: list[TimedLaunch] = []
@@ -121,11 +121,11 @@ class TimedPlan:
     def _copy_with_clocks(self, plan: Plan, parent: int | None, times: int) -> Plan:
         """Copy a plan with a clock around each launch. A step runs the plan `times` times."""
         copied = copy.copy(plan)
-        copied.runs = [self._timed_run(run, parent, times) for run in plan.runs]
+        copied.runs = [self._put_clock(run, parent, times) for run in plan.runs]
         copied.graph = None  # a CUDA graph has no launches that could be timed
         return copied
 
-    def _timed_run(self, run: PlanEntry | Segments, parent: int | None, times: int) -> Any:
+    def _put_clock(self, run: PlanEntry | Segments, parent: int | None, times: int) -> Any:
         if isinstance(run, PlanEntry) and is_view(run):
             return run
         entries: Sequence[PlanEntry] = run.launches if isinstance(run, Segments) else [run]
@@ -138,11 +138,11 @@ class TimedPlan:
         number = len(self.launches)
         self.launches.append(TimedLaunch(name, instructions, moved, shape, parent, times))
         if isinstance(run, OperationCall) and isinstance(op, Scan):
-            run = self._timed_scan(run, op, number)
+            run = self._time_scan(run, op, number)
         return _TimedRun(self, number, run)
 
-    def _timed_scan(self, run: OperationCall, scan: Scan, number: int) -> OperationCall:
-        """The call of a loop over time, timed from the inside."""
+    def _time_scan(self, run: OperationCall, scan: Scan, number: int) -> OperationCall:
+        """Copy the call of a loop over time with clocks inside of the loop."""
         lowered, known, own = scan.lowered, dict[int, Any](), self.launches[number]
 
         def evaluate(*arrays: Any, steps: int) -> tuple[Any, ...]:
@@ -153,7 +153,7 @@ class TimedPlan:
                 )
                 if not lowered.has_loop or isinstance(form, StepLoop):  # launches of their own, with their own bytes
                     own.bytes -= own.times * scan.moved({"steps": steps})
-                    known[steps] = self._timed_form(form, number, own.times * (steps if lowered.has_loop else 1))
+                    known[steps] = self._copy_loop_with_clocks(form, number, own.times * (steps if lowered.has_loop else 1))
             if not lowered.has_loop:
                 return loop.run_at_once(known[steps])
             results = loop.run_steps(known[steps])
@@ -166,8 +166,8 @@ class TimedPlan:
         copied.instruction.op.evaluate = evaluate
         return copied
 
-    def _timed_form(self, form: Any, number: int, times: int) -> Any:
-        """A loop over time with a clock around each launch of a step, or around each launch of all steps at once."""
+    def _copy_loop_with_clocks(self, form: Any, number: int, times: int) -> Any:
+        """Copy a loop over time with a clock around each launch of a step, or around each launch of all steps."""
         copied = copy.copy(form)
         if isinstance(form, StepLoop):
             copied.plan = copy.copy(form.plan)

@@ -50,8 +50,8 @@ def suggest_place(places: list[Place], rest: Place | None, who: str, name: str, 
 def _fits(kind: Kind, value: Any) -> bool:
     if type(value) in kind.types:
         return True
-    taken = kind.take(value)
-    return taken is not REFUSED and taken is not UNFIT
+    converted = kind.take(value)
+    return converted is not REFUSED and converted is not UNFIT
 
 
 @dataclass(frozen=True)
@@ -190,15 +190,15 @@ class ArgumentKinds:
         default = self.defaults.get(name)
         if value is default:
             return value
-        taken = kind.take(value)
-        if taken is REFUSED or taken is UNFIT:
-            error = ArgumentTypeError if taken is REFUSED else ArgumentError
+        converted = kind.take(value)
+        if converted is REFUSED or converted is UNFIT:
+            error = ArgumentTypeError if converted is REFUSED else ArgumentError
             raise error(
                 refusal(who, name, kind, value, default) + suggest_place(self.places, self.rest, who, name, value, args)
             )
         if kind.by_type:
             kind.types.add(type(value))
-        return taken
+        return converted
 
 
 SEEDS = ("seed", "random_state", "generator", "rng")  # other libraries' names
@@ -206,8 +206,8 @@ SEEDS = ("seed", "random_state", "generator", "rng")  # other libraries' names
 
 def nearest_argument(name: str, known: Sequence[str]) -> str | None:
     """The argument that other libraries call by this name, or the one with the nearest name, or None."""
-    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
-    return here[0] if here else nearest(name, known)
+    matches = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
+    return matches[0] if matches else nearest(name, known)
 
 
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
@@ -260,14 +260,14 @@ def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-_FACES: set[str] = set()  # the modules that have called `guard`
+_GUARDED: set[str] = set()  # the modules that have called `guard`
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modules export one identical wrapper
 
 
-def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
+def check_arguments(function: Callable[..., Any], name: str, skip: int, module: str = "") -> Callable[..., Any]:
     """Wrap a function to check its arguments, except the first `skip`. Errors contain `name`.
 
-    For a function of a module, `face` becomes the `__module__` of the wrapper. For a method it is "", and errors also
+    For a function of a module, `module` becomes the `__module__` of the wrapper. For a method it is "", and errors also
     name the class.
     """
     plan: ArgumentKinds | None = None
@@ -280,13 +280,13 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
             if plan is None:
                 plan = plan_of(function)
             who = name
-            if not face:
+            if not module:
                 who = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
             args = plan.check_call(who, args, kwargs, skip)
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if face or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
+                if module or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
                     plan.raise_with_call(error, who, args, kwargs)
                 raise
         except Exception as error:
@@ -295,8 +295,8 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
 
     if any("Annotated[" in hint for hint in _hints(function)):
         check_and_call.__signature__ = plain_signature(function)  # type: ignore[attr-defined]
-    if face:
-        check_and_call.__module__, check_and_call.__qualname__ = face, name
+    if module:
+        check_and_call.__module__, check_and_call.__qualname__ = module, name
     return check_and_call
 
 
@@ -305,24 +305,25 @@ def ours(one: Any) -> bool:
     return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
 
-def guard(face: dict[str, Any], own: bool = False) -> None:
+def guard(namespace: dict[str, Any], own: bool = False) -> None:
     """Make the functions and classes of a module check their arguments, and suggest names for missing ones.
 
-    `face` is the globals() of the module. `own` skips names that are imported or missing in `__all__`.
+    `namespace` is the globals() of the module. `own` skips names that are imported or missing in `__all__`.
     """
-    face.setdefault("__getattr__", missing_from(face["__name__"]))
-    list_public(face)
-    _FACES.add(face["__name__"])
-    shown = face.get("__all__", face) if own else face
-    for name, one in list(face.items()):
+    namespace.setdefault("__getattr__", missing_from(namespace["__name__"]))
+    list_public(namespace)
+    _GUARDED.add(namespace["__name__"])
+    module = namespace["__name__"]
+    shown = namespace.get("__all__", namespace) if own else namespace
+    for name, one in list(namespace.items()):
         if name.startswith("_") or not ours(one) or name not in shown:
             continue
-        if own and not one.__module__.startswith(face["__name__"]):
+        if own and not one.__module__.startswith(module):
             continue
         if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
-            face[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, face["__name__"]))
-        elif inspect.isfunction(one) and one.__module__ not in _FACES and one.__module__.startswith(face["__name__"]):
-            one.__module__ = face["__name__"]  # where users import it, as `help` and pickle name it
+            namespace[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, module))
+        elif inspect.isfunction(one) and one.__module__ not in _GUARDED and one.__module__.startswith(module):
+            one.__module__ = module  # where users import it, as `help` and pickle name it
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 

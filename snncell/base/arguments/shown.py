@@ -78,14 +78,14 @@ def suggest_instance(value: Any) -> str:
     own = package == __name__.partition(".")[0]
     if not isinstance(value, type) or not (own or hasattr(value, "construct")):
         return ""
-    face = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
+    prefix = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
     try:
         parameters = inspect.signature(value).parameters.values()
         needed = [p for p in parameters if p.default is p.empty and p.kind < p.KEYWORD_ONLY]
     except (TypeError, ValueError):
         needed = []
     names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
-    return f"; create an instance: {face}{value.__name__}({names})"
+    return f"; create an instance: {prefix}{value.__name__}({names})"
 
 
 def brief(value: Any) -> str:

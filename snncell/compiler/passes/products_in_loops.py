@@ -30,9 +30,9 @@ def multiply_in_loops(program: Program) -> Program:
     be written to memory anyway.
     """
     users = users_of(program)
-    taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
+    products = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
     terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
-    if not taken and not terms:
+    if not products and not terms:
         return program
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
     instructions: list[Instruction] = []
@@ -41,7 +41,7 @@ def multiply_in_loops(program: Program) -> Program:
         if instruction in moved:
             continue
         if isinstance(instruction.op, LoopOperation):
-            instruction = _with_terms(_with_products(instruction, taken), terms, moved, order)
+            instruction = _with_terms(_with_products(instruction, products), terms, moved, order)
         instructions.append(instruction)
     return eliminate_dead_code(program._replace(instructions=instructions))
 

@@ -49,7 +49,7 @@ def _multiply(matrix: Any, x: Any, out: Any) -> None:
 
 
 def _count_multiplications(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
-    """The multiplications, those of the transform of the taps twice, because they take twice as long."""
+    """The number of multiplications. Those that transform the taps count twice, because they take twice as long."""
     length, rows = -(-steps // blocks) + delays - 1, blocks * batch
     transforms = length * length * rows * (inputs + outputs) + 2 * length * delays * inputs * outputs
     return transforms + 2.0 * length * rows * inputs * outputs
