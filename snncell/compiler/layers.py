@@ -187,20 +187,20 @@ def _describe_call(instruction: Instruction, space: Space) -> str:
 
 def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:
     """Note the results of each layer's forward pass that launches of the backward pass read from memory."""
-    made: dict[Value, Instruction] = {}
+    makers: dict[Value, Instruction] = {}
     source: dict[Value, Value] = {}  # of views
     for launch in plan.launches:
         instructions = launch.group.instructions
         if any(instruction.line.backward for instruction in instructions):
             for value in (source.get(value, value) for value in launch.group.reads):
-                if value in made and not made[value].line.backward:
-                    _row(rows, made[value].line.layer).stored[value] = None
+                if value in makers and not makers[value].line.backward:
+                    _row(rows, makers[value].line.layer).stored[value] = None
         for instruction in instructions:
             if is_view(launch):
                 viewed = next(iter(values_in(instruction)))
                 source.update(dict.fromkeys(instruction.outputs, source.get(viewed, viewed)))
             else:
-                made.update(dict.fromkeys(instruction.outputs, instruction))
+                makers.update(dict.fromkeys(instruction.outputs, instruction))
 
 
 def _short(layer: str) -> str:

@@ -71,7 +71,8 @@ def _refuse_positions(
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
-# `only_within`, the name of an index in errors, refuses negative positions; with None they count from the end.
+# `only_within` is the name of an index in errors. If it is None, negative positions count from the end; otherwise they
+# are errors.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse_positions(lowest, highest, -length if within is None else 0, length, within or "gather: index")
@@ -164,7 +165,7 @@ def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at non-negative `indices`; errors call an index out of range `name`."""
+    """Rows of `table` at non-negative `indices`; `name` is the name of the indices in errors."""
     where = as_tensor(indices, name)
     if where.dtype.category != 1:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
