@@ -289,12 +289,12 @@ def _initialise(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
-    above, takes, unpacks = _written_init(kind)
+    above, takes, unpacks = _find_written_init(kind)
     first = {name: values[name] for name in values if name in takes and fields[name].convert is None}
     rest = [fields[name] for name in values if name not in first]
     if "constants" in (*takes, unpacks):
-        asked = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
-        constants = {one.name: values[one.name] for one in asked}
+        on_request = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
+        constants = {one.name: values[one.name] for one in on_request}
         rest = [one for one in rest if one.name not in constants]
         first |= constants if unpacks == "constants" else {"constants": constants}
     above.__init__(cell, **first)
@@ -316,7 +316,7 @@ def _initialise(cell: Any, kind: Any, values: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _written_init(kind: type) -> tuple[Any, set[str], str]:
+def _find_written_init(kind: type) -> tuple[Any, set[str], str]:
     """The next class with a hand-written `__init__`, its arguments, and the name of its ** argument."""
     inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
     above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
@@ -347,7 +347,7 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
     bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # documented ones
     known = {name for base in bases for name in fields_of(base)}
-    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _start(above[n])]
+    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _default_of(above[n])]
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
     for names in textwrap.wrap(", ".join(same), 80):  # each line needs its colon, for docstring parsers
         first = next(base for base in bases if same[0] in fields_of(base))
@@ -361,5 +361,5 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     return f"{doc[:place].rstrip()}\n\nArgs:\n{text}\n\n{doc[place:]}".rstrip()
 
 
-def _start(one: Field) -> tuple[Any, str]:
+def _default_of(one: Field) -> tuple[Any, str]:
     return one.default, one.follows

@@ -104,7 +104,7 @@ class Modes(Tree):
         kind = dtypes.as_dtype(dst_type)
         if kind not in _FLOATS:
             raise ArgumentError(f"to_float: dst_type is float16, bfloat16 or float32, not {came(dst_type)}.")
-        cells = list(self._in_few_bits())
+        cells = list(self._cells_to_narrow())
         if kind is not dtypes.float32:
             for path, cell in self.cells_and_names():
                 refuse_quantised(cell, path, kind.name, "to_float")
@@ -116,7 +116,7 @@ class Modes(Tree):
                 cell.__dict__.pop("narrow_out", None)
         return self
 
-    def _in_few_bits(self) -> Iterator[Any]:
+    def _cells_to_narrow(self) -> Iterator[Any]:
         for _, cell in self.cells_and_names():
             if cell.bprop is None and not cell._over_time:
                 yield cell

@@ -379,9 +379,9 @@ class Stores:
         needs = []
         for n, phase in enumerate(self.phases):
             inside = results_of(*phase.instructions)
-            taken = [*values_in(*phase.instructions), *self.sequences[n], *self.summed[n]]
-            taken += [self.targets[state] for state in self.after[n]]
-            needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
+            reads = [*values_in(*phase.instructions), *self.sequences[n], *self.summed[n]]
+            reads += [self.targets[state] for state in self.after[n]]
+            needs.append((phase, [x for x in dict.fromkeys(reads) if x not in inside]))
         return needs
 
     def _storing_phase(self, value: Value) -> int:

@@ -51,25 +51,25 @@ class Neurons:
             layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
-    def updated_by(self) -> dict[int, Cell]:
+    def map_updating_cells(self) -> dict[int, Cell]:
         """For each neuron, the outermost Cell with states, such as a synapse, around it alone, which updates it."""
         found: dict[int, Cell] = {}
-        taken: set[int] = set()
+        assigned: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first
             inside = [below for _, below in cell.cells_and_names()]
             neurons = [below for below in inside if id(below) in self.cells]
             alone = len(neurons) == 1 and not any(isinstance(below, WEIGHTED) for below in inside)
-            outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in taken
-            if outer or (id(cell) in self.cells and id(cell) not in taken):
+            outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in assigned
+            if outer or (id(cell) in self.cells and id(cell) not in assigned):
                 found[id(cell)] = neurons[0]
-                taken.add(id(neurons[0]))
+                assigned.add(id(neurons[0]))
         return found
 
-    def changed(self) -> bool:
+    def have_changed(self) -> bool:
         """True if Cells of the network, or their names, have changed."""
         return self.structure != _structure(dict(all_paths(self.net)))
 
-    def chosen(self, choice: Any, what: str) -> frozenset[int]:
+    def select(self, choice: Any, what: str) -> frozenset[int]:
         """The neurons selected by True, a name, a Cell, or several of these."""
         if choice is None or isinstance(choice, bool):
             return frozenset(self.cells) if choice else frozenset()
@@ -168,7 +168,7 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
     return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
 
 
-def number_of_v(cell: Cell, states: int) -> int:
+def index_of_potential(cell: Cell, states: int) -> int:
     """The index of the potential among a neuron's states: the state called v, or else the first."""
     names = list(inspect.signature(cell.construct).parameters)[1 : 1 + states]
     return names.index("v") if "v" in names else 0

@@ -118,11 +118,11 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
         text = f"{text} Arguments: {arguments}."
     else:
         return None
-    told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
+    extended: SnncellError = type(error)(text).with_traceback(error.__traceback__)
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    told.names_call = not named  # if False, the layer that called the operation adds its name, too
-    return told
+        extended.add_note(note)
+    extended.names_call = not named  # if False, the layer that called the operation adds its name, too
+    return extended
 
 
 def percent(part: float) -> str:

@@ -187,13 +187,13 @@ def _users_to_fuse(
             if known and len(found) < MAX_INSTRUCTIONS:
                 found.append(instruction)
                 inside.add(out)
-        stored = _stored(inside, found, users)
+        stored = _values_to_store(inside, found, users)
         following = [one for one in found if one.outputs[0] not in stored or stored.isdisjoint(values_in(one))]
         if len(following) == len(found):
             return found
 
 
-def _stored(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
+def _values_to_store(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
     """Select the Values that users outside of the loop need, except sums over time."""
     own = set(fused)
     return {x for x in values if any(user is None or not (user in own or _adds_up(user)) for user in users.get(x, []))}
