@@ -94,7 +94,9 @@ def measure(options: argparse.Namespace, peer_names: list[str]) -> None:
 
         compiled = Compiled(limit)
     rounds = QUICK_ROUNDS if options.quick else options.rounds
-    run = Run(peers, absent, rounds, options.quick, not options.no_memory, compiled, not publishes, folder, options.resume)
+    run = Run(
+        peers, absent, rounds, options.quick, not options.no_memory, compiled, not publishes, folder, options.resume
+    )
     import_early([*(MODULES[peer] for peer in peers), "benchmarks.rows", "benchmarks.measure"])
     if options.list:
         print("\n".join(run.list_rows()))

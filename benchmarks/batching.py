@@ -48,7 +48,10 @@ def slice_functions() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ..
     return {
         "784-128-10 network": (mlp, (random_tensor(BATCH, 784), *weights)),
         "the same, log_softmax": (lambda *xs: ops.log_softmax(mlp(*xs), -1), (random_tensor(BATCH, 784), *weights)),
-        "the same, one class": (lambda *xs: ops.log_softmax(mlp(*xs), -1)[..., 3], (random_tensor(BATCH, 784), *weights)),
+        "the same, one class": (
+            lambda *xs: ops.log_softmax(mlp(*xs), -1)[..., 3],
+            (random_tensor(BATCH, 784), *weights),
+        ),
         "normalised, 512": (normalised, (random_tensor(BATCH, 512),)),
         "softmax, 512": (lambda x: ops.softmax(x, -1), (random_tensor(BATCH, 512),)),
         "sorted, 64": (lambda x: ops.sort(x, -1)[0], (random_tensor(BATCH, 64),)),

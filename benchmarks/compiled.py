@@ -70,7 +70,9 @@ class Compiled:
     def _compile(self, name: str, contestant: str, changes: dict[str, Any] | None) -> dict[str, Any]:
         first, memory, note, fault = math.nan, math.nan, "", ""
         try:
-            first, memory, note = call(compile_and_measure, name, contestant, changes, self.limit, limit=WAIT * self.limit)
+            first, memory, note = call(
+                compile_and_measure, name, contestant, changes, self.limit, limit=WAIT * self.limit
+            )
         except ChildError as error:
             late = error.exit_code == -getattr(signal, "SIGXCPU", 0) or error.late
             fault = f"not compiled in {self.limit} s" if late else f"not compiled: {error}"[:200].replace("\n", " ")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import command, seconds_in_process, in_turns, medians, publish
+from timing import command, in_turns, medians, publish, seconds_in_process
 
 import snncell
 from snncell import Tensor, nn, ops

@@ -245,7 +245,9 @@ def page(launcher: str) -> list[str]:
 def overlap_section(figures: dict[str, float]) -> list[str]:
     """Return the section on the overlap of the exchange with the backward pass in fast mode."""
     lines = ["", "## Overlap of the all-reduce with the backward pass", ""]
-    lines.append(f"- fast mode, 2 ranks; {DEPTH} x (Dense({WIDTH}), LIF), {DEEP_STEPS} steps, {SAMPLES} samples per rank")
+    lines.append(
+        f"- fast mode, 2 ranks; {DEPTH} x (Dense({WIDTH}), LIF), {DEEP_STEPS} steps, {SAMPLES} samples per rank"
+    )
     lines.append(f"- gradient {1e-6 * figures['bytes']:.1f} MB; medians in milliseconds, of the second training")
     lines += ["", "| gradients are sent | step | after the backward pass, up to the update |", "| --- | --- | --- |"]
     for name in ("at the end", "as they come"):

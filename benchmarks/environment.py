@@ -89,5 +89,3 @@ def restart_in_environment() -> None:
     python, absent = create_environment()
     environment = {**os.environ, INSIDE: json.dumps(absent), "PYTHONPATH": str(ROOT)}
     sys.exit(subprocess.run([str(python), "-m", "benchmarks", *sys.argv[1:]], env=environment, cwd=ROOT).returncode)
-
-

@@ -50,9 +50,7 @@ def apply(start, stop, x, out):
 
 def build_loop(call: str) -> Callable[[Any, Any], None]:
     """Build a kernel of one thread that applies an expression with {} to each element."""
-    kernel = build(
-        "apply", SOURCE.format(call.format("x[i]")), ((dtypes.float32, 1, False), (dtypes.float32, 1, True))
-    )
+    kernel = build("apply", SOURCE.format(call.format("x[i]")), ((dtypes.float32, 1, False), (dtypes.float32, 1, True)))
     return lambda x, out: kernel(1, 0, x, out)
 
 

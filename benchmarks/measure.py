@@ -116,7 +116,9 @@ def _growth(row: Row, contestant: str, sizes: Any, before: int) -> float:
 # --- compilation ------------------------------------------------------------------------------------------------------
 
 
-def compile_and_measure(name: str, contestant: str, changes: dict[str, Any] | None, limit: int) -> tuple[float, float, str]:
+def compile_and_measure(
+    name: str, contestant: str, changes: dict[str, Any] | None, limit: int
+) -> tuple[float, float, str]:
     """Compile a contestant of PyTorch. Return the processor seconds of its first call, its peak memory, and a note.
 
     The note describes how close its results are at the small size. Peak memory leaves out the compilers, and is NaN

@@ -126,7 +126,9 @@ def draw(sweeps: dict[str, Points], quantity: str, file: Path) -> bool:
     colours = {name: f"C{n}" for n, name in enumerate(ROW.contestants)}
     for axes, (name, points) in zip(panels[0], shown.items(), strict=True):
         for contestant in contestants_of(points):
-            known = [(x, getattr(t, quantity)) for x, each in points.items() for t in each if t.contestant == contestant]
+            known = [
+                (x, getattr(t, quantity)) for x, each in points.items() for t in each if t.contestant == contestant
+            ]
             known = [(x, y) for x, y in known if y is not None]
             style = {"color": colours[peer_of(contestant)], "ls": "--" if "," in contestant else "-"}
             scale = 1e3 if quantity == "median" else 1e-6

@@ -100,7 +100,9 @@ def spyx_row(steps: int, neurons: int) -> Row:
     """Create a row with a size of Spyx's profile of neurons (`research/` of Spyx), which has a dense input."""
     sizes, few = Sizes(steps, 64, neurons, neurons, 1.0), replace(FEW, density=1.0)
     title = f"Linear({neurons})+LIF, T {steps}, batch 64, dense input"
-    return Row(f"spyx-{neurons}-{steps}", title, sizes, few, Sizes.arrays, CONTESTANTS, None, "spyx", OTHER_EQUATIONS_REMARK)
+    return Row(
+        f"spyx-{neurons}-{steps}", title, sizes, few, Sizes.arrays, CONTESTANTS, None, "spyx", OTHER_EQUATIONS_REMARK
+    )
 
 
 ROWS = [

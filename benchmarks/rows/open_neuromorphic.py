@@ -103,7 +103,15 @@ def row(neurons: int, backward: bool) -> Row:
     few = Sizes(12, 10, 3)
     group = "onm" if neurons <= 2048 else "onm-large"  # a large row takes minutes per call, and many gigabytes
     return Row(
-        f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.arrays, CONTESTANTS[backward], None, group, OTHER_EQUATIONS_REMARK
+        f"onm-{neurons}-{way}",
+        title,
+        Sizes(neurons),
+        few,
+        Sizes.arrays,
+        CONTESTANTS[backward],
+        None,
+        group,
+        OTHER_EQUATIONS_REMARK,
     )
 
 

@@ -9,7 +9,7 @@ from snncell.base import config
 from snncell.base.arguments.guard import ours, refuse_name
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import Markup, came, element, fold_details, join_parts, table
-from snncell.base.frames import Running, hide_frames, machinery, frame_mark
+from snncell.base.frames import Running, frame_mark, hide_frames, machinery
 from snncell.cell.calls import (
     innermost_call,
     order_inputs,

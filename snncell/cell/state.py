@@ -158,7 +158,9 @@ class HasState(Tree):
                 hook.function(cell, given, prefix, {}, strict, *keys, faults)
         parameters, buffers, extras = self._state_places(given, keys)
         values = [(p, _convert_value(path, given[path], p, faults)) for path, p in parameters]
-        replaced = [(cell, name, _convert_value(path, given[path], vars(cell)[name], faults)) for path, cell, name in buffers]
+        replaced = [
+            (cell, name, _convert_value(path, given[path], vars(cell)[name], faults)) for path, cell, name in buffers
+        ]
         if faults:
             raise CheckpointError(f"load_state_dict: {type(self).__name__}: {' '.join(faults)}")
         with together(written := Undo()):

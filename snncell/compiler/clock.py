@@ -153,7 +153,9 @@ class TimedPlan:
                 )
                 if not lowered.has_loop or isinstance(form, StepLoop):  # launches of their own, with their own bytes
                     own.bytes -= own.times * scan.moved({"steps": steps})
-                    known[steps] = self._copy_loop_with_clocks(form, number, own.times * (steps if lowered.has_loop else 1))
+                    known[steps] = self._copy_loop_with_clocks(
+                        form, number, own.times * (steps if lowered.has_loop else 1)
+                    )
             if not lowered.has_loop:
                 return loop.run_at_once(known[steps])
             results = loop.run_steps(known[steps])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from snncell.base.signals import Restoring, undoing
 from snncell.errors import NotFiniteError
 from snncell.tape.backward import or_zeros, pullback, watch_input
-from snncell.tape.finite import Fault, SourceLine, Spot, report_at, is_paused, pause_watch, find_nonfinite
+from snncell.tape.finite import Fault, SourceLine, Spot, find_nonfinite, is_paused, pause_watch, report_at
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
 from snncell.tape.tensor import Tensor, on_device_of, wrap

@@ -15,7 +15,7 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, index_of_potential
+from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, index_of_potential, layer_name
 from snncell.nn.time.axis import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure

@@ -14,7 +14,7 @@ from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field
-from snncell.cell.ranges import Derived, Range, check_constant, numbers_of, quote_value, is_traced
+from snncell.cell.ranges import Derived, Range, check_constant, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING

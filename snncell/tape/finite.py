@@ -19,7 +19,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from snncell.base import config
-from snncell.base.frames import PACKAGE, Reversing, Running, Updating, is_machinery, layer_among, mark_of, describe_frame
+from snncell.base.frames import (
+    PACKAGE,
+    Reversing,
+    Running,
+    Updating,
+    describe_frame,
+    is_machinery,
+    layer_among,
+    mark_of,
+)
 from snncell.base.signals import hold_attributes
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError

@@ -141,7 +141,11 @@ class Primitive:
         on_gpu = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
             special = on_gpu or STORED_IN_USE
-            data = self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
+            data = (
+                self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs)
+                if special
+                else self.evaluate(*arrays, **attrs)
+            )
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:

@@ -288,7 +288,9 @@ def test_only_sparse_images_use_the_event_algorithm() -> None:
     for density, expected in ((0.02, True), (0.6, False)):
         x = (rng.random(shape) < density).astype(np.float32)
         assert events.is_faster(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
-    assert not events.is_faster(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too few products
+    assert not events.is_faster(
+        np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis))
+    )  # depthwise: too few products
 
 
 def test_density_limit_does_not_depend_on_the_number_of_images() -> None:

@@ -181,7 +181,9 @@ def test_different_results_are_rejected() -> None:
     spikes = np.zeros((4, 100), np.float32)
     spikes[0] = 1.0
     mine = {"spikes": Tensor(spikes), "gradient 0": Tensor([1.0, 2.0])}
-    assert "0 of 400 spikes differ" in check_results("peer", mine, {"spikes": spikes, "gradient 0": np.array([1.0, 2.0])})
+    assert "0 of 400 spikes differ" in check_results(
+        "peer", mine, {"spikes": spikes, "gradient 0": np.array([1.0, 2.0])}
+    )
     assert "not compared: gradient 0" in check_results("peer", mine, {"spikes": spikes})
     faults = {
         "gradient 0 differs": {"spikes": spikes, "gradient 0": np.array([1.0, 2.01])},
@@ -231,13 +233,17 @@ def test_report_names_rows_in_which_snncell_is_behind() -> None:
 
 def test_load_counts_other_processes_and_hidden_ones() -> None:
     start = Reading(0.0, 5.0, 1.0, {(7, "make"): 3.0})
-    idle = load_between(start, Reading(10.0, 25.0, 21.0, {(7, "make"): 3.5}))  # both cores are busy with the benchmark itself
+    idle = load_between(
+        start, Reading(10.0, 25.0, 21.0, {(7, "make"): 3.5})
+    )  # both cores are busy with the benchmark itself
     assert idle.cores == pytest.approx(0.05) and idle.busiest == ""
     busy = load_between(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0, (8, "cc1plus"): 9.0}))
     assert busy.cores == pytest.approx(0.975) and busy.busiest == "cc1plus (process 8, 0.90 cores)"
     hidden = load_between(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0}))
     assert hidden.cores == pytest.approx(0.975) and "does not show" in hidden.busiest
-    renamed = load_between(start, Reading(10.0, 5.2, 1.0, {(7, "kworker/1:2-events"): 3.2}))  # a worker thread of the system
+    renamed = load_between(
+        start, Reading(10.0, 5.2, 1.0, {(7, "kworker/1:2-events"): 3.2})
+    )  # a worker thread of the system
     assert renamed.cores == pytest.approx(0.02)
 
 
@@ -387,7 +393,11 @@ def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch
         times = [way(ranks, 1e6, 1e-6, 1e9) for ranks in range(1, 65)]
         assert times == sorted(times)
     # Two messages of half a gradient each way, whichever algorithm.
-    assert model.ordered_sum_time(2, 1e6, 1e-6, 1e9) == model.allreduce_time(2, 1e6, 1e-6, 1e9) == pytest.approx(2e-6 + 1e-3)
+    assert (
+        model.ordered_sum_time(2, 1e6, 1e-6, 1e9)
+        == model.allreduce_time(2, 1e6, 1e-6, 1e9)
+        == pytest.approx(2e-6 + 1e-3)
+    )
     page = (ROOT / "benchmarks" / "results" / "distributed.md").read_text(encoding="utf-8")
     step, size = (float(x) for x in re.search(r"step ([\d.]+) ms, gradient ([\d.]+) MB", page).groups())
     for ranks, *shares in re.findall(r"^\| (\d+) \|" + r" ([\d.]+) % \|" * 4 + "$", page, re.M):

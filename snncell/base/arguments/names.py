@@ -169,7 +169,9 @@ def list_public(namespace: dict[str, Any]) -> None:
 
     if "__all__" not in namespace:
         namespace["__all__"] = sorted(name for name, one in namespace.items() if is_public(name, one))
-    namespace["__dir__"] = lambda: sorted({*namespace["__all__"], *(name for name in namespace if name.startswith("__"))})
+    namespace["__dir__"] = lambda: sorted(
+        {*namespace["__all__"], *(name for name in namespace if name.startswith("__"))}
+    )
 
 
 _HOMES: dict[str, str] = {}

@@ -145,7 +145,8 @@ class _Choice:
             kept = {
                 x
                 for x in chosen
-                if self._can_return_bytes(self.makers[x], x, chosen) and all(self._can_read_bytes(y, x, chosen) for y in self.users[x])
+                if self._can_return_bytes(self.makers[x], x, chosen)
+                and all(self._can_read_bytes(y, x, chosen) for y in self.users[x])
             }
             if kept == chosen:
                 return chosen

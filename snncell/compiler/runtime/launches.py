@@ -129,7 +129,10 @@ class Launch(LoopLaunch):
         _, _, signature = self.kernels[0]
         sizes = [(size, dtypes.int64) for size in self.sizes]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
-        arrays, outputs = [argument.merged_shape for argument in self.arrays], [shape for _, shape, _, _ in self.outputs]
+        arrays, outputs = (
+            [argument.merged_shape for argument in self.arrays],
+            [shape for _, shape, _, _ in self.outputs],
+        )
         return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
@@ -300,7 +303,9 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
             continue
         shared = sum(map(_estimate_work, loops)) >= PARALLEL_SIZE
         for part in _independent(loops) if shared else [loops]:
-            runs += [Segments(part, shared and sum(map(_estimate_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
+            runs += (
+                [Segments(part, shared and sum(map(_estimate_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
+            )
         loops = []
         if launch is not None:
             runs.append(launch)

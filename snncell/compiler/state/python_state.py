@@ -315,7 +315,9 @@ def state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return _freeze_state(generator.get_state(legacy=False))
-    return _freeze_state(generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state)
+    return _freeze_state(
+        generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state
+    )
 
 
 def _freeze_state(state: Any) -> Any:

@@ -223,7 +223,9 @@ class ReachableValues:
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
-            self._waiting += [own["fn"]] if "fn" in own else _values_to_follow(own.values())  # `fn` of a jitted function
+            self._waiting += (
+                [own["fn"]] if "fn" in own else _values_to_follow(own.values())
+            )  # `fn` of a jitted function
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, freeze_array(value)))
         else:

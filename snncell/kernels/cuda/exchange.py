@@ -132,7 +132,9 @@ def _release_owner(address: int, let_go: Any = _let_go, managed: Any = _Managed)
     let_go(managed.from_address(address).context)
 
 
-def _destroy_capsule(capsule: int, valid: Any = _valid, pointer: Any = _pointer, end: Any = _release_owner, name: Any = _NAME) -> None:
+def _destroy_capsule(
+    capsule: int, valid: Any = _valid, pointer: Any = _pointer, end: Any = _release_owner, name: Any = _NAME
+) -> None:
     """The destructor of a capsule: release the owner, unless the capsule was consumed and therefore renamed."""
     if valid(capsule, name):
         end(pointer(capsule, name))

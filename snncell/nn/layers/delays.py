@@ -62,7 +62,11 @@ class _OfBoth(_Delayed):
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         x, y = inputs
-        return [_way(kernels.weight_gradient_limit(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2]))]
+        return [
+            _way(
+                kernels.weight_gradient_limit(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2])
+            )
+        ]
 
 
 class _OfOne(_Delayed):

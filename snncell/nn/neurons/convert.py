@@ -23,7 +23,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant, Positive
-from snncell.cell.ranges import POSITIVE, Derived, Range, numbers_of, quote_value, is_traced
+from snncell.cell.ranges import POSITIVE, Derived, Range, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
 

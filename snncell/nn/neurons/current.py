@@ -12,7 +12,7 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
-from snncell.cell.ranges import DECAY, FINITE, Range, numbers_of, quote_value, is_traced
+from snncell.cell.ranges import DECAY, FINITE, Range, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
