@@ -246,8 +246,8 @@ def _head(rounds: int) -> list[str]:
         f"- versions: Python {platform.python_version()}, snncell {snncell.__version__}, {', '.join(versions)}",
         "",
         "The time includes the imports and compilation of the first call, but not `import snncell`. The cache is empty",
-        "(cold) or filled by an earlier process (warm). For the demo it is the time of the whole process. `here` is this",
-        "version, and `before` is another checkout that takes turns with it.",
+        "(cold) or filled by an earlier process (warm). For the demo it is the time of the whole process. `here` is",
+        "this version, and `before` is another checkout that takes turns with it.",
         "",
     ]
 

@@ -232,7 +232,7 @@ def register_page() -> str:
     lines = [
         "# Registers of CUDA kernels of loops over time",
         "",
-        "`python -m benchmarks.gpu --assembler`: registers per thread, and bytes that a thread spills to memory because",
+        "`python -m benchmarks.gpu --assembler`: registers per thread, and bytes that a thread spills to memory if",
         "the registers are too few. The assembler needs no GPU. There was no GPU, so there are no times.",
         "",
         "| loop | dtype | compute capability | registers | spilled bytes |",

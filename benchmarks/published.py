@@ -247,8 +247,9 @@ SSC = Words("ssc", 100, 35, (512, 512, 512), 1.5, 30, 0.25, 128)
 
 DELAYS = (
     "batch normalisation; softmax of the output potentials, summed over time; Adam; weights: one cycle to 5e-3, weight "
-    "decay 1e-5; delays: 0.1, half a cosine to 0; width of the kernels to 0.5 bins in the first quarter. Different from "
-    "the paper: the beta of Adam is fixed, samples are padded to one length, and the last epoch counts, not the best"
+    "decay 1e-5; delays: 0.1, half a cosine to 0; width of the kernels to 0.5 bins in the first quarter. Different "
+    "from the paper: the beta of Adam is fixed, samples are padded to one length, and the last epoch counts, not the "
+    "best"
 )
 PERCEPTRON = "Adam, 0.01; batches of 20; 300 epochs"
 ROWS = (

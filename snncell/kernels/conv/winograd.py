@@ -122,7 +122,7 @@ def is_faster(shape: Shape) -> bool:
 
     The decision does not depend on the number of images, so that an image has the same bits in any batch.
     """
-    if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
+    if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not supports(shape):
         return False
     terms = shape.channels * _padded(shape.outputs, 8) * math.prod(shape.window)
     return bool(terms * math.prod(axis.results for axis in shape.axes) * SUMMED > cycles(shape))
