@@ -248,7 +248,7 @@ class Monitor:
         """
         estimate = plugin("energy estimate")(hardware, baseline, reuse)
         call = self._last_counted_call(weights=False)
-        return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.there, call))
+        return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
     def _last_counted_call(self, weights: bool = True) -> RecordedCall:
         """The last call, with recorded inputs of layers with weights or steps of neurons; else a RecordError."""
