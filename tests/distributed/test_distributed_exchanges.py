@@ -292,8 +292,8 @@ def test_job_of_one_rank_trains() -> None:
     assert (distributed.rank(), distributed.size()) == (0, 1)
     asked = {"norm": True, "dropout": True, "test": True, "metrics": ["confusion"], "samples": 10, "batch_size": 4}
     asked |= {"epochs": 1, "more": {"accumulate": 2, "loss_scale": 64.0}}
-    once = trained.trained(asked)
-    assert once == trained.trained(asked)
+    once = trained.train_once(asked)
+    assert once == trained.train_once(asked)
     assert len(once["history"]) == 1
 
 
