@@ -1,7 +1,7 @@
 """A network that does not learn, because all its neurons are dead: find the fault with `plot.report`, and fix it.
 
-The threshold is high and the surrogates are narrow. So no neuron fires, and no gradient can wake one. The report names
-the first silent layer and suggests two fixes. With only one of them, half of the neurons stay dead.
+The threshold is high and the surrogates are narrow. So no neuron fires, and no gradient can make one fire. The report
+names the first silent layer and suggests two fixes. With only one of them, half of the neurons stay dead.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Load recordings of different lengths: a Loader that bins events to frames, pads them and prefetches batches.
 
 Each recording is a chirp of 0.1 to 0.8 s on 32 channels: rising, falling, or first rising and then falling. In
-training, random events are dropped, others in each pass. The network gets the length of each recording, so the
-padding does not count.
+training, each pass drops other random events. The network gets the length of each recording, so the padding does not
+count.
 
     python examples/loading.py
 """

@@ -1,8 +1,8 @@
 """Truncated backpropagation through time (BPTT) on a stream that does not fit into memory.
 
-A recurrent network predicts a signal some steps ahead. The stream comes in chunks. The states continue from one chunk
-to the next, their gradient does not, and each chunk has its own training step. Within a chunk, `nn.Truncated` cuts
-the gradient again. So you can choose the chunk length for speed, and the truncation for learning.
+A recurrent network predicts a signal some steps ahead. The stream comes in chunks, and each chunk has its own training
+step. The states continue from one chunk to the next, but the gradient does not. Within a chunk, `nn.Truncated` cuts the
+gradient again. So you can choose the chunk length for speed, and the truncation for learning.
 """
 
 import tracemalloc

@@ -1,9 +1,9 @@
 """Online learning by e-prop, compared with backpropagation through time (BPTT), on a task that needs a memory.
 
 A cue on the left or on the right is followed by noise, until the network must say which one it was. Adaptive neurons
-remember the cue, because a spike raises their threshold for a while. The example trains three times: with e-prop,
-whose learning signals use the weights of the readout; with random e-prop, whose learning signals use fixed random
-weights; and with BPTT, which is the same layer without its custom gradient.
+remember the cue, because a spike raises their threshold for a while. The example trains three times. With e-prop, the
+learning signals use the weights of the readout. With random e-prop, they use fixed random weights. BPTT is the same
+layer without its custom gradient.
 """
 
 import numpy as np

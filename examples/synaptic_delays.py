@@ -1,8 +1,8 @@
-"""Learn the delay of each synapse: classes that differ in nothing but the relative times of spikes.
+"""Learn the delay of each synapse: classes that differ only in the relative times of spikes.
 
-Each of six lines fires once per sample, from a random start. A class is an order of the lines. A neuron whose delays
-compensate the times of an order gets all spikes at once. The example trains a network with learned delays and a network
-without delays that has as many learned numbers.
+Each of six lines fires once per sample, from a random start. A class is an order of the lines. If the delays of a
+neuron compensate the times of an order, the neuron gets all spikes at once. The example trains a network with learned
+delays and a network without delays that has as many learned numbers.
 """
 
 import sys

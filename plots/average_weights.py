@@ -1,5 +1,5 @@
 """Test loss of a network during training, and of the moving average of its weights (EMA). At a high learning rate the
-weights jump around a valley of the loss, and their average lies inside of it.
+weights jump from side to side of a minimum of the loss, and their average is close to it.
 """
 
 from pathlib import Path

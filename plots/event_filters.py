@@ -1,5 +1,5 @@
 """Event filters: a disc moves past an event camera with noise. The plots show the events of 20 ms, the same events
-without isolated ones, and their time surface, with a tail at the edge of the disc.
+after `Denoise`, and their time surface, with a tail at the edge of the disc.
 """
 
 from pathlib import Path

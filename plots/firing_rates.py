@@ -1,5 +1,5 @@
 """Firing rates of the neurons of two layers over 100 images. Half of the neurons fire less often than every sixth time
-step, and a few neurons of the first layer at nearly every step.
+step. A few neurons of the first layer fire at nearly every step.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 """First spikes of a net that classifies the Yin-Yang data by exact gradients (EventProp). The neuron that spikes first
-is the answer; darker points are answered later. Errors, crosses, lie on the borders of the classes.
+is the answer; darker points are answered later. Crosses are errors. They lie at the borders of the classes.
 """
 
 from pathlib import Path

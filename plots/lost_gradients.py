@@ -1,6 +1,6 @@
 """Share of gradient elements that float16 loses in a trained network, by loss scale. Without a scale small elements
-become 0, with a large one elements overflow. A dynamic scale stays in the wide range between. Elements that are 0 in
-float32 do not count.
+become 0, and with a very large scale elements overflow. A dynamic scale stays in the wide range between these cases.
+Elements that are 0 in float32 do not count.
 """
 
 from pathlib import Path

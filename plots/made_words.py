@@ -1,5 +1,5 @@
 """Two generated words in the shape of SHD, in windows of 10 ms. Both contain the same six sounds with three formants
-each, in different orders. So the firing counts of the channels show length and loudness, but not the word.
+each, in different orders. So the spike counts of the channels show length and loudness, but not the word.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 """A digit that jumps over the sensor of an event camera. Pixels fire on channel 0 if they become darker and on channel
-1 if they become brighter. Elsewhere there is only noise.
+1 if they become brighter. The other events are noise.
 """
 
 from pathlib import Path

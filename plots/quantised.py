@@ -1,5 +1,5 @@
-"""Quantisation. Left: accuracy by number of bits, rounded after training or trained with rounding; the dashed line is
-float32, trained for as long. Right: the stored weights of a layer, and the three-bit grid that it computes with.
+"""Quantisation. Left: accuracy by number of bits, with weights rounded after or during training. The dashed line is
+float32 with the same number of epochs. Right: the stored weights of a layer, and its three-bit grid.
 """
 
 import copy

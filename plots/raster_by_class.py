@@ -1,5 +1,5 @@
 """Spikes of one neuron for images of three digits, one row for each image. It fires often for one digit, less for
-another, and hardly for the third. The histogram below shows the time steps.
+another, and hardly for the third. The histogram below shows the spikes over time.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Gradient of the last step's spikes through 40 time steps of one layer. With the reset in the gradient, each step
-cancels most of it, and nothing reaches the early steps. With `detach_reset=True` it decays with the leak only.
+"""Gradient of the last step's spikes through 40 time steps of one layer. If the gradient includes the reset, each step
+cancels most of it, and nothing reaches the early steps. With `detach_reset=True` the gradient decays with the leak
+only.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""One image in four spike codes. Bright pixels fire often (rate) or early (latency), at steps for the binary digits of
-their brightness (phase), or through neurons for dark, grey and bright, earlier if they fit better (population).
+"""One image in four spike codes. Bright pixels fire often (rate) or early (latency). In the phase code, the steps stand
+for the binary digits of the brightness. In the population code, each pixel has neurons for dark, grey and bright, and a
+neuron fires earlier if it fits better.
 """
 
 from pathlib import Path

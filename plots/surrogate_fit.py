@@ -1,5 +1,5 @@
-"""Membrane potentials of a trained layer, with two surrogates. The narrow derivative reaches few potentials, so that
-most neurons learn nothing at most steps. The wide one fits.
+"""Membrane potentials of a trained layer, with two surrogates. The narrow derivative is nearly 0 at most potentials, so
+most neurons learn nothing at most steps. The wide one covers the potentials.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
 """Three surrogates. All fire above the threshold, and the backward pass of each is the derivative of a smooth
-primitive. The triangle ends one unit from the threshold, the arc tangent never.
+primitive. The derivative of the triangle is 0 beyond one unit from the threshold. That of the arc tangent is positive
+everywhere.
 """
 
 from pathlib import Path

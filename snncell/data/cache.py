@@ -239,13 +239,14 @@ _PER_FOLDER = 1000  # larger folders are slow on some file systems
 class Cached(View):
     """Disk cache for the samples of a data set.
 
-    You can wrap any data set whose samples are slow to read or to transform. A sample is computed when you first ask
-    for it, written to disk, and read from there afterwards.
+    You can wrap any data set with samples that are slow to read or to transform. A sample is computed when you first
+    ask for it, written to disk, and read from there afterwards.
 
     Samples lie in a subfolder that is named after a fingerprint of the data set and its transform. The fingerprint
     covers their code and settings, the arrays and functions that they refer to, the size and time of files that they
     name, and the versions of packages. If you change the transform, for example, all samples are computed again. The
-    fingerprint does not see a file whose path is not stored in the data set, or whose size and time stay the same.
+    fingerprint misses a change of a file if its path is not stored in the data set, or if its size and time stay the
+    same.
 
     Several threads and processes can use the same folder at once, and an interrupted write leaves no partial file. A
     damaged file is written again, with a RuntimeWarning that names it.

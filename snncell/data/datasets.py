@@ -120,7 +120,7 @@ class EventFolder(Recordings):
         sensor_size: (W, H, P). By default it is the smallest size that holds all recordings. All of them are then read
             when `sensor_size` is first needed, so you should pass it if you know it.
         columns, time_unit: the layout of recordings that are tables, as for `read_events`.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes:
         classes: the names of the subfolders.
         labels: the labels of all samples, int64.
@@ -225,7 +225,7 @@ class SHD(Samples):
 
     Args:
         path: the unpacked file, for example `shd_train.h5` or `ssc_valid.h5`.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes:
         sensor_size: (700, 1, 1).
         classes: the names in `/extra/keys`. If the file has none, the label numbers as strings.
@@ -282,7 +282,7 @@ class DVSGesture(Samples):
         train: True for the training part, False for the test part. The default prefers the training part. The parts are
             the folders train and test, or ibmGestureTrain and ibmGestureTest, or the recordings that
             trials_to_train.txt and trials_to_test.txt list.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes:
         sensor_size: (128, 128, 2).
         classes: the 11 gestures. Label 0 is class 1 of the label files.

@@ -160,7 +160,7 @@ class Loader:
         dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or
             a dict. Tensors of other frameworks count as arrays.
         batch_size: B. The last batch may be smaller.
-        shuffle: shuffle the samples anew in each epoch.
+        shuffle: shuffle the samples again in each epoch.
         transform: a function of a sample's first entry. If it has an argument `rng`, it gets the sample's NumPy
             generator. Random operations of snncell use the sample's random numbers too, with or without `rng`. A
             transform with a method `batch`, such as `ToFrame` or a `Compose` that ends with it, transforms a whole
@@ -173,13 +173,13 @@ class Loader:
             `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A
             transform must use `rng` and not keep a Generator, because every process would have a copy and draw the same
             numbers.
-        prefetch: the number of batches made ahead, at least one per worker.
+        prefetch: the number of batches made in advance, at least one per worker.
         seed: the seed of the order and of the transforms. By default each epoch draws a new seed, and you can repeat
             these with `set_seed`.
         drop_last: leave out a last batch that is not full.
         buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
-            quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose
-            samples have equal lengths is not padded.
+            quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch of samples
+            of equal length is not padded.
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
             lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.

@@ -384,8 +384,9 @@ class Stage:
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
     """Sort the nodes topologically into stages.
 
-    A depth-first walk cuts a cycle at the edge that leads back to an open node, or without an additional delay at a
-    node for which `keeps` is True, because it needs no input of the same step, such as a delay of one step or more.
+    A depth-first walk cuts a cycle at the edge that leads back to an open node. If `keeps` is True for a node of the
+    cycle, it cuts there without an additional delay, because such a node (a delay of one step or more) needs no input
+    of the same step.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]

@@ -70,7 +70,7 @@ def from_nir(
         dtype: the dtype of Parameters.
         lossy: True to accept a graph that snncell cannot reproduce exactly, for example one with a delay that is not a
             multiple of dt. The attribute `lost` of the result lists the differences.
-    Returns: A Cell, whose child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
+    Returns: A Cell. Its child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
     Raises: NirError if the graph is damaged, inconsistent or not supported; the message names the node.
     Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
     Example:

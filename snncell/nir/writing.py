@@ -46,7 +46,7 @@ def to_nir(
         method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".
             By default the method of `from_nir` for an imported network, else "euler".
         lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
-    Returns: An `nir.NIRGraph`. Its metadata contains what NIR itself leaves open: dt, the method, the reset, and
+    Returns: An `nir.NIRGraph`. Its metadata contains settings that NIR does not have: dt, the method, the reset, and
         whether a neuron fires at v = v_threshold.
     Raises: NirError for features that NIR cannot describe. The message names their path, and the similar feature that
         lossy=True would write.

@@ -145,9 +145,9 @@ class SequentialCell(_Sequence):
 
 
 class CellList(_Sequence):
-    """List of Cells whose Parameters belong to the network; your `construct` calls them.
+    """List of Cells, for your own loop over layers. Pass Cells, or a list of them.
 
-    Use it if you loop over layers yourself; a plain list would hide their Parameters. Pass Cells, or a list of them.
+    A plain list as an attribute works too, if it is not nested.
 
     Example:
         >>> layers = nn.CellList([nn.Dense(3, 4, has_bias=False), nn.Dense(4, 1)])
@@ -157,7 +157,7 @@ class CellList(_Sequence):
 
 
 class CellDict(_Container):
-    """Dictionary of Cells whose Parameters belong to the network, for named branches, which your `construct` calls.
+    """Dictionary of Cells, for named branches of a network. Your `construct` calls them.
 
     Args:
         cells: a dict, a CellDict, or pairs (name, cell). The order is kept.

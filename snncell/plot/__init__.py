@@ -8,7 +8,7 @@ animate                                   spikes on a plane, as an animation
 gradient_norms, gradient_flow             gradient of each layer at each time step, as lines and as a heat map
 weight_histograms, gradient_to_weight     distribution of weights; ratio of updates (or gradients) to weights
 update_ratios                             the numbers that gradient_to_weight shows
-surrogate, surrogate_and_membrane         surrogate gradients; and the potentials that they meet
+surrogate, surrogate_and_membrane         surrogate gradients, alone and with the potentials of a layer
 share_outside                             share of potentials without a useful surrogate gradient
 training_curves, confusion_matrix         loss and accuracy by epoch; predicted against true classes
 energy_by_layer                           energy of each layer, with and without spikes

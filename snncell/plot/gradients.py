@@ -142,12 +142,13 @@ _HEIGHT = 0.8  # height of a histogram, relative to the distance of rows
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
-    Ratios around 1e-3 usually show a suitable learning rate. An unchanged weight has 0, one that was all 0 infinity.
+    Ratios around 1e-3 usually show a suitable learning rate. For an unchanged weight the ratio is 0, and for a weight
+    that was all 0 it is infinite.
 
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).
-        after: the weights after the update in the same form, or the net, whose trainable Parameters are used by their
-            paths. With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
+        after: the weights after the update in the same form, or the net: then its trainable Parameters count, by path.
+            With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
         optimiser: treat each of its groups as one vector, "group 0", "group 1", ...; `after` must then be the net.
     Returns: The ratio by name, in the order of `after`, or of each group.
     Example:

@@ -49,7 +49,7 @@ def membrane(
         labels: a name for each drawn neuron.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
         neurons: the indices of the neurons to draw. By default all neurons of an array, at most twelve; for a monitor
-            the four neurons that fire most in the sample, or the first four without spikes.
+            the four neurons that fire most in the sample, or the first four if none fires.
     """
     name, array = sources.one_layer(v, "v", layer, "membrane")
     sample = 0 if sources.is_monitor(v) and sample is None else sample

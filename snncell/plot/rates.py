@@ -29,8 +29,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     layer's neurons, so that you can compare layers of different sizes.
 
     Args:
-        spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
-            ...). Every nonzero element is a spike.
+        spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array, (T, N) or (T,
+            B, ...). Every nonzero element is a spike.
         ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins, from 0 to the highest rate of all layers.
     Raises: ArgumentError if no layer of the monitor fires.
@@ -159,9 +159,9 @@ def time_differences(
     event synchronisation, R. Quian Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
     """
     if match not in ("first", "all"):
-        raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
+        raise ArgumentError(f'{who}: match must be "first" or "all", not {match!r}.')
     if within is not None and not within >= 0:
-        raise ArgumentError(f"{who}: within is a number of steps of at least 0, not {within!r}.")
+        raise ArgumentError(f"{who}: within must be a number of steps of at least 0, not {within!r}.")
     spikes, other = as_spikes(a, who), as_array(b, who, "b")
     if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
         raise ShapeError(

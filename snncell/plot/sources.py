@@ -179,7 +179,7 @@ def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
     places = []
     for number in neurons if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-            raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {show(number)}.")
+            raise ArgumentError(f"{who}: neurons must be indices of neurons, not {show(number)}.")
         from_start = number + count if whole and isinstance(number, int) and number < 0 else number
         if from_start not in held:
             if whole:

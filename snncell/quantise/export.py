@@ -222,7 +222,8 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     """Export a prepared network as integers that give the same predictions to the bit.
 
     Use it to deploy on a chip, a microcontroller or an FPGA, or as a reference for one. Weights become int8 or int16,
-    sums and states int32, scales short multipliers, decays multipliers and shifts, thresholds and resets integers.
+    and sums and states int32. Scales become short multipliers, decays become multipliers and shifts, and thresholds and
+    resets become integers.
 
     Both agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export` computes
     the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only the sums

@@ -247,7 +247,7 @@ class Uniform(_PerChannel):
 
 
 class FixedPoint(Uniform):
-    """Fixed-point numbers: two's complement with `bits` bits, of which `fraction` are after the point.
+    """Fixed-point numbers: two's complement with `bits` bits, `fraction` of them after the point.
 
     Q(x) = 2^-fraction round(clip(2^fraction x, -2^(bits-1), 2^(bits-1) - 1))
 

@@ -138,10 +138,11 @@ def prepare(
 ) -> Cell:
     """Prepare a network for quantisation-aware training: compute with rounded weights, states and inputs.
 
-    Call it on a trained network, then train on with a smaller learning rate, then `export`. A layer y = f(x, W, b)
-    becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and saturates its
-    potential before the comparison with the threshold, and other states at the end of the step. Decays, gains and
-    1 / tau become fixed-point factors; threshold, reset and rest lie on the potential's grid. Loops stay one kernel.
+    Call it on a trained network, continue training with a smaller learning rate, then call `export`. A layer
+    y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and
+    saturates its potential before the comparison with the threshold, and other states at the end of the step. Decays,
+    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the grid of the potential. Loops
+    stay one kernel.
 
     Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
     scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
@@ -314,8 +315,8 @@ def fold(net: Cell) -> Cell:
             follows a Dense, Conv1d or Conv2d. Both may be in a `TimeDistributed`. Your own construct should call such a
             `SequentialCell` as a whole, because the positions of its Cells change.
     Raises:
-        ArgumentError: if a normalisation does not follow such a layer, has statistics for each step or of the batch, if
-            a layer is used twice, or if the network is already prepared or has no batch normalisation.
+        ArgumentError: if a normalisation does not follow such a layer, or has statistics for each step or of the batch;
+            if a layer is used twice; if the network is prepared already, or has no batch normalisation.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
     Example:

@@ -373,7 +373,7 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
         tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in dense]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"report: the batch is x or (x, y), arrays or Tensors, not {cut(show(batch), 60)}."
+            f"report: the batch must be x or (x, y), arrays or Tensors, not {cut(show(batch), 60)}."
         ) from error
     if not tensors or any(x.size == 0 for x in tensors):
         shapes = ", ".join(str(x.shape) for x in tensors) or "nothing"

@@ -14,15 +14,16 @@ States = Literal["initial", "returned", "kept"]
 
 
 def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> Any:
-    """Make a torch.nn.Module of a Cell, with one compiled kernel for the forward pass and one for the backward pass.
+    """Make a torch.nn.Module from a Cell, with one compiled kernel for the forward pass and one for the backward pass.
 
     Use it to replace the neuron of a PyTorch, SpikingJelly or snnTorch script, and keep the rest of the script. The
-    module does what `nn.MultiStep(cell)` does: it runs a neuron over time, (T, B, ...) -> (T, B, ...). A Cell without
-    states, for example a `MultiStep` or a whole network, is called as it is.
+    module does what `nn.MultiStep(cell)` does: it runs a neuron over time, (T, B, ...) -> (T, B, ...). It calls a Cell
+    without states, for example a `MultiStep` or a whole network, directly.
 
     Parameters of the Cell are parameters of the module under the same paths, in the same memory: optimisers of PyTorch
-    train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. A learned constant returns
-    into its range at the next call. `module.snncell` is the Cell, and `module.train()` and `eval()` switch its mode.
+    train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. The next call moves a
+    learned constant back into its range. `module.snncell` is the Cell, and `module.train()` and `eval()` switch its
+    mode.
 
     Inputs are torch tensors on the CPU: float32, float64, float16, integers or bools. Inputs, results and gradients
     share memory with these tensors; a kernel that needs contiguous memory makes its own copy. The first call for a
@@ -31,10 +32,10 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
     Args:
         cell: a neuron, `construct(x, *states) -> (output, *states)`, or a Cell without states.
         over_time: False for a module of one time step, (B, ...) -> (B, ...), if your script has the loop over time.
-        states: "initial" to begin each call with the initial states, or with those that you pass; "returned" for
-            `module(x, *states)` that returns `(y, (state, ...))` over time and `(y, state, ...)` for one step, where
-            None is an initial state; "kept" to continue from the last call until `module.reset()`. The default is
-            "initial", for one step "returned".
+        states: "initial" (the default over time): each call begins with the initial states, or with states that you
+            pass. "returned" (the default for one step): `module(x, *states)` returns `(y, (state, ...))` over time, and
+            `(y, state, ...)` for one step; None is an initial state. "kept": a call continues from the last one until
+            `module.reset()`.
     Raises: ArgumentError for options that do not fit the Cell; PackageError without PyTorch. A call raises DeviceError
         for tensors on a GPU, and GradientError for second-order gradients and transforms of torch.func.
     Example:

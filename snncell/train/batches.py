@@ -123,8 +123,8 @@ def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
     again = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, type) or hasattr(data, "__next__") or not (data is None or again):
         raise ArgumentError(
-            f"{who} are a tuple of arrays, or batches that can be iterated again and again, not {came(data)}. Make a "
-            f"list of it, or a class with a method __iter__."
+            f"{who} must be a tuple of arrays, or batches that can be iterated again and again, not {came(data)}. Make "
+            f"a list of it, or a class with a method __iter__."
         )
     return data
 
@@ -139,8 +139,8 @@ def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
             names = ", ".join(f"b[{name!r:.40}]" for name in [*batch][:4])
             hint = f" Convert dicts b to tuples by a class whose __iter__ yields ({names}), the target last."
         raise ArgumentError(
-            f"{who}: a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {kind}.{hint} Pass arrays of "
-            f"all samples as a tuple, too."
+            f"{who}: a batch must be a tuple (inputs, ..., target) of Tensors or arrays, not {kind}.{hint} Pass arrays "
+            f"of all samples as a tuple, too."
         )
     *inputs, target = batch
     parts = (*(as_data(x) for x in inputs), as_data(target))
@@ -177,12 +177,12 @@ _END: Any = object()
 def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Context manager: prefetch converted items in order; on demand without `prefetch`, or if a GPU is in use."""
+    """Context manager: prefetch converted items in order. Without `prefetch`, or on a GPU, convert them on demand."""
     return _Prefetcher(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
 def should_prefetch(source: Any) -> bool:
-    """True for `Batches` of at least LEAST_BYTES: only these surely depend on nothing that a step changes."""
+    """True for `Batches` of at least LEAST_BYTES. Other data may depend on values that a step changes."""
     if getattr(type(source), "__iter__", None) is not Batches.__iter__:
         return False
     size = sum(array.nbytes for array in source.arrays)

@@ -25,12 +25,12 @@ Record = dict[str, Any]
 class Result:
     """The result of `fit`.
 
-    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; further parameter groups have
-        "learning_rate_1", ...), "loss", then if requested "accuracy", "firing_rate" and metrics by their names; the
-        same with the prefix "test_"; and numbers of callbacks.
-    best: the record whose weights the net has at the end: the best one with `monitor` or `patience`, else the last.
+    history: a record for each epoch, with "epoch", "step", "learning_rate" (of the next step; "learning_rate_1", ...
+        for further parameter groups) and "loss". If requested, also "accuracy", "firing_rate" and metrics by their
+        names. Validation data have the same names with the prefix "test_". Callbacks can add numbers.
+    best: the record of the final weights: the best one with `monitor` or `patience`, else the last.
     monitored: the number that determined the best record, or "".
-    stopped: why it ended before its last epoch, or "".
+    stopped: the reason why the training ended before its last epoch, or "".
     stopped_early: whether patience ended it.
     seconds: the duration of this call.
     """
@@ -66,8 +66,8 @@ class Training:
         epoch: the number of the present epoch, from 1.
         batch: the number of finished batches of this epoch.
         batches: the number of batches of an epoch, or None if unknown.
-        updated: whether the optimiser took a step after the last batch. With `accumulate=n` that is every n-th batch
-            and the last one of an epoch, unless the loss scale was too large for the gradients.
+        updated: whether the optimiser took a step after the last batch. With `accumulate=n` it does so after every n-th
+            batch and after the last one of an epoch. Loss scaling may skip a step.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
         record: the epoch's numbers, after its evaluation. Numbers that callbacks add go to history, log and checkpoint.
         result: the result of `fit`, with the records of the finished epochs.
@@ -151,9 +151,9 @@ class Callback:
     still compute the loss; only reading it waits. `training.record` has the numbers from on_evaluation_end on.
 
     Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
-    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" instead of "train";
-    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. You should define one method for
-    each event. If you define a method that takes the training, the other methods of that event are not called.
+    on_train_step_end, on_train_epoch_end and on_train_end. For an evaluation, write "eval" instead of "train". The
+    older begin, epoch_begin, step_begin, step_end, epoch_end and end are called in both. You should define one method
+    for each event. If you define a method that takes the training, the other methods of that event are not called.
 
     Attributes:
         order: a number; `fit` calls callbacks with a smaller order first. At the end of the training it calls them in
@@ -290,12 +290,12 @@ def sort_callbacks(callbacks: Any) -> list[Callback]:
     """Check callbacks and their methods, and sort them in the order of their calls."""
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
-        raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
+        raise ArgumentTypeError(f"fit: callbacks must be a list of train.Callback, not {came(given)}.")
     for callback in given:
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
-                f"fit: callbacks are train.Callback, but one of them is {came(callback)}. Make a function f the method "
-                f"of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
+                f"fit: callbacks must be train.Callback, but one of them is {came(callback)}. Make a function f the "
+                f"method of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
             )
         _refuse_methods(type(callback))
     if len({id(callback) for callback in given}) < len(given):
@@ -311,8 +311,8 @@ def _refuse_methods(kind: type[Callback]) -> None:
             near = ELSEWHERE.get(name) or nearest(name, events)
             meant = f" Did you mean {near}?" if near else f" There are {', '.join(events)}."
             raise ArgumentError(
-                f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} Begin the names "
-                f"of your own methods without on_."
+                f"fit: the callback {kind.__name__} has a method {name}, which fit does not call.{meant} Begin the "
+                f"names of your own methods without on_."
             )
         takes = [one for one in inspect.signature(getattr(Callback, name)).parameters if one != "self"]
         if wrong := misfit(getattr(kind, name), (None, *takes)):

@@ -62,7 +62,7 @@ class Checkpoint(Callback):
     ) -> None:
         if steps is not None and (every is not None or best is not None):
             one = "every" if every is not None else "best"
-            raise ArgumentError(f"Checkpoint: steps writes within epochs, but {one} after them; make two Checkpoints.")
+            raise ArgumentError(f"Checkpoint: steps writes within epochs, {one} after epochs; make two Checkpoints.")
         path_to_write(file, "Checkpoint")  # fail now, not after an epoch
         self.file, self.every, self.steps = os.fspath(file), every or 1, steps
         self.names = {name for _, name, _, _ in string.Formatter().parse(self.file) if name is not None}

@@ -33,7 +33,7 @@ def refuse_epoch(
 ) -> None:
     """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite.
 
-    The error names `checkpoint`, and what `cause()` finds besides the learning rate; "" for nothing.
+    The error names `checkpoint`, and the cause that `cause()` returns ("" if only the learning rate is left).
     """
     epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):
@@ -164,7 +164,8 @@ def as_scaler(given: Any, who: str) -> LossScaler | None:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0.0 < given < 2.0**127:
         raise ArgumentError(
-            f"{who}: loss_scale is a number above 0, or a scaler such as amp.DynamicLossScaler(), not {came(given)}."
+            f"{who}: loss_scale must be a number above 0, or a scaler such as amp.DynamicLossScaler(), not "
+            f"{came(given)}."
         )
     return StaticLossScaler(float(given))
 

@@ -102,16 +102,16 @@ def fit(
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of them, whose keys are the names in the record. "spikes", "synops", "energy" and other `Monitored` need
+            of them with the names for the record as keys. "spikes", "synops", "energy" and other `Monitored` need
             `validation`.
-        firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
+        firing_rate: one or more Cells that return spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
             optimiser step. The step uses the mean gradient over all samples of these batches. The last step of an epoch
             can have fewer batches.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
-        loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. Steps
-            whose gradients are not finite are skipped; records contain "loss_scale" (the next) and "skipped" (a count).
+        loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. `fit`
+            skips steps without finite gradients; records contain the next "loss_scale" and the number "skipped".
         monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
@@ -125,9 +125,8 @@ def fit(
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
-            the host then works in parallel without a thread. Pass True for other data only if they do not depend on
-            anything that a step changes, such as weights or a monitor; snncell's random numbers are allowed, and stay
-            the same.
+            the host then works in parallel without a thread. Pass True for other data only if a step does not change
+            them, for example by weights or a monitor. They may draw snncell's random numbers, which stay the same.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of
@@ -199,11 +198,12 @@ def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
     counts = [*test_every] if several else [test_every]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise ArgumentError(
-            f"fit: test_every is a number of epochs of at least 1, or a list of such numbers, not {show(test_every)}."
+            f"fit: test_every must be a number of epochs of at least 1, or a list of such numbers, not "
+            f"{show(test_every)}."
         )
     if log is not None and test_every != 1 and os.fspath(log).endswith(".csv"):
         raise ArgumentError(
-            "fit: with test_every records differ, and a .csv has one set of columns; log into a .jsonl."
+            "fit: test_every gives records with different columns, which do not fit a .csv; log into a .jsonl."
         )
     return sorted(counts) if several else counts[0]
 

@@ -57,7 +57,7 @@ class Log(Callback):
         self.path = Path(file)
         self.columns: dict[str, None] = {}  # the columns written so far
         if self.path.suffix not in (".csv", ".jsonl"):
-            raise ArgumentError(f"Log: the file log is named *.csv or *.jsonl, not {self.path.name!r}.")
+            raise ArgumentError(f"Log: the file log must be named *.csv or *.jsonl, not {self.path.name!r}.")
         if not self.path.parent.is_dir():
             raise ArgumentError(f"Log: there is no folder {self.path.parent} to write {self.path.name} into.")
         if records is not None:
@@ -180,18 +180,19 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. In
-    a folder of an earlier run, new numbers hide its later ones. It does not change the training in any bit.
+    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. If
+    the folder contains an earlier run, new records hide its records of later steps. TensorBoard does not change the
+    training.
 
     Args:
         folder: the folder, which is created if it is missing.
-        steps: also write the numbers of every `steps`-th batch, as "batch/loss", which waits for its training step.
+        steps: also write the numbers of every `steps`-th batch, as "batch/loss". A write waits for the training step.
         every: draw histograms and pictures before the first epoch, and after each `every`-th one.
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
-    Raises: ArgumentError if the package tensorboardX is missing; and before the first step if the folder cannot be
-        written, a report has no batch, or the batch does not fit the net.
+    Raises: ArgumentError if the package tensorboardX is missing, the folder cannot be written, a report has no batch,
+        or the batch does not fit the net.
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

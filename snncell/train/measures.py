@@ -87,7 +87,7 @@ def spiking_cells(chosen: Any, who: str) -> list[Cell]:
     for cell in cells:
         if not isinstance(cell, Cell):
             words = f"{show(cell)}{suggest_instance(cell)}"
-            raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {words}.")
+            raise ArgumentError(f"{who} takes Cells that return spikes, such as a MultiStep, not {words}.")
     return cells
 
 
@@ -138,7 +138,8 @@ class Spikes:
         """The firing rate of all calls since the last `rate`.
 
         Args:
-            lengths: integers (B,), the steps of each sample that count, by default T; not for other batch sizes.
+            lengths: integers (B,), the number of valid steps of each sample, by default T. Calls with another batch
+                size count all steps.
         Raises: ArgumentError if there was no call, or for lengths below 0 or above T.
         """
         if lengths is None:

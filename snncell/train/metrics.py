@@ -36,7 +36,7 @@ def mark_class_score(score: Score) -> Score:
 
 @mark_class_score
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
-    """Accuracy: the share of samples whose largest output is at their label; NaN if an output is NaN, as for a loss.
+    """Accuracy: the share of samples with the largest output at their label; NaN if an output is NaN, as for a loss.
 
     Args:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first item.
@@ -84,11 +84,11 @@ def _sum_over_time(scores: Tensor, target: Tensor, lengths: Any, who: str) -> Te
 def _scores(output: Any) -> Tensor:
     """The output, or the first of several."""
     if isinstance(output, (tuple, list)) and not output:
-        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
+        raise ArgumentError(f"accuracy: output must be a Tensor, or a tuple that begins with a Tensor, not {output!r}.")
     output = output[0] if isinstance(output, (tuple, list)) else output
     if isinstance(output, dict) or is_dataclass(output):
         raise ArgumentTypeError(
-            f"accuracy: output is a Tensor, or a tuple whose first is one; the net gives {came(output)}. Pass "
+            f"accuracy: output must be a Tensor, or a tuple that begins with a Tensor, not {came(output)}. Pass "
             f"accuracy=None, or a function of (output, target) that takes the scores out of it."
         )
     return as_tensor(output, "accuracy", "output")
@@ -107,9 +107,9 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
     if target.dtype.is_float:
         return DTypeError(
-            f"accuracy: labels are integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} of "
-            f"shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
-            f"something else: accuracy=None, or a function of (output, target)."
+            f"accuracy: labels must be integers (B,), or probabilities of the shape of the outputs (B, C), not "
+            f"{target.dtype} of shape {target.shape} with outputs of shape {scores.shape}. Convert them, "
+            f"y.astype('int64'), or measure something else: accuracy=None, or a function of (output, target)."
         )
     return ShapeError(
         f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {target.shape}; they are (B, C) or "
@@ -159,7 +159,7 @@ def top_k(k: Count) -> Metric:
 
 @mark_class_score
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
-    """Confusion matrix, as shares of the samples: [i, j] is the share with class i whose largest output is j's.
+    """Confusion matrix of shares: [i, j] is the share of samples of class i with their largest output at j.
 
     It takes the same arguments as the function that `top_k` returns.
 
@@ -181,7 +181,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
     target = as_tensor(labels, who, "labels")
     if target.dtype.is_float or target.ndim != 1 or scores.ndim not in (2, 3) or scores.shape[-2] != target.shape[0]:
         raise ShapeError(
-            f"{who}: outputs are (B, C) or (T, B, C) and labels class numbers (B,), not {scores.shape} and "
+            f"{who}: outputs must be (B, C) or (T, B, C), and labels class numbers (B,), not {scores.shape} and "
             f"{target.dtype} {target.shape}."
         )
     scores = _sum_over_time(scores, target, lengths, who)
@@ -305,7 +305,7 @@ def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, M
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")
         if not isinstance(one, (str, Monitored)) and (isinstance(one, type) or not callable(one)):
-            raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
+            raise ArgumentError(f"{who}: metrics must be names or functions of (output, target), not {came(one)}.")
         found[name] = _of_name(one, f"{who}: metrics") if isinstance(one, str) else one
     monitored = {name: one for name, one in found.items() if isinstance(one, Monitored)}
     return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, monitored

@@ -70,7 +70,7 @@ def evaluate_with(
 ) -> Means:
     """`evaluate` with a wrapper `around` its step, as for `measure_means`."""
     if data is None:
-        raise ArgumentError("evaluate: data are a tuple of arrays, or batches, not None.")
+        raise ArgumentError("evaluate: data must be a tuple of arrays, or batches, not None.")
     counted = Spikes(spiking_cells(firing_rate, "evaluate: firing_rate"))
     with counted as spikes, phases(net, loss), put_aside(net, loss):
         spikes.refuse_inner(net)

@@ -74,17 +74,18 @@ def find_learning_rate(
 
     smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
 
-    The window is symmetric, because a lag of n steps would shift the rate by a factor. The suggestion is the rate where
-    the derivative of smoothed by log rate is smallest, between the initial plateau (until a tenth of the fall is done
-    for good) and the smallest loss. The search ends when an average of the last losses is four times the smallest one.
-    Use the suggestion as a starting point, and look at the plot if the loss falls only a little.
+    The window is symmetric, because a one-sided average lags behind the loss. The suggestion is the rate with the
+    steepest fall, the smallest derivative of smoothed by log rate. It lies after the initial plateau, where less than a
+    tenth of the fall is done, and before the smallest loss. The search ends when an average of the last losses is four
+    times the smallest one. Use the suggestion as a starting point, and look at the plot if the loss falls only a
+    little.
 
     Afterwards it restores everything bit for bit: weights, statistics, moments, step and rate, states of each
     `Stateful`, training mode, snncell's random numbers, and the position of a `data.Loader`.
 
     Args:
         net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated as
-            needed. The optimiser's groups keep the ratios of their rates; a schedule counts with its present rate.
+            needed. The optimiser's groups keep the ratios of their rates, with the present rate of a schedule.
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.
@@ -100,9 +101,9 @@ def find_learning_rate(
         (True, True, 0)
     """
     if not lowest < highest:
-        raise ArgumentError(f"find_learning_rate: lowest is below highest; they are {lowest!r} and {highest!r}.")
+        raise ArgumentError(f"find_learning_rate: lowest must be below highest, not {lowest!r} and {highest!r}.")
     if steps < 3:
-        raise ArgumentError(f"find_learning_rate: steps is at least 3, not {steps!r}.")
+        raise ArgumentError(f"find_learning_rate: steps must be at least 3, not {steps!r}.")
     check_optimiser(net, loss, optimiser, "find_learning_rate")
     batches = as_batches(data, batch_size, True, "find_learning_rate: data")
     if batches is None:

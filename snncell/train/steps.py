@@ -54,7 +54,7 @@ def training_step(
 ) -> Callable[..., Numbers]:
     """A jitted training step, (*inputs, target) -> {"loss": ..., ...}: forward, backward, optimiser.
 
-    Use it in your own training loop, if `fit` does not do what you need.
+    Use it in your own training loop, if `fit` is not flexible enough.
 
     Args:
         net, loss, accuracy, spikes: as for `measure`.

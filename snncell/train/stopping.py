@@ -110,7 +110,7 @@ class EarlyStopping(Callback):
     def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:
         """Check the record of an epoch; returns whether to stop. Pass a loss that is a Cell, to keep its weights."""
         if self.monitor not in record:
-            raise ArgumentError(f"monitor is one of {', '.join(record)}, not {self.monitor!r}.")
+            raise ArgumentError(f"monitor must be one of {', '.join(record)}, not {self.monitor!r}.")
         if math.isnan(record[self.monitor]):
             raise TrainingError(
                 f"EarlyStopping: {self.monitor} of epoch {record['epoch']} is nan, which is neither better nor worse "
@@ -155,7 +155,7 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
         return float(training.record[name])
     if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
         return None
-    raise ArgumentError(f"{who} is one of {', '.join(training.record)}, not {monitor!r}.")
+    raise ArgumentError(f"{who} must be one of {', '.join(training.record)}, not {monitor!r}.")
 
 
 def is_better_higher(monitor: str) -> bool:

@@ -404,7 +404,7 @@ def test_output_without_a_tensor_first_requires_a_custom_accuracy(kind):
         return nn.CrossEntropyLoss()(output["scores"] if kind is dict else output.scores, target)
 
     data, options = (X, np.array([0, 1])), {"epochs": 1, "progress": False}
-    with pytest.raises(ArgumentError, match=r"accuracy: output is a Tensor.* the net gives a .*accuracy=None"):
+    with pytest.raises(ArgumentError, match=r"accuracy: output must be a Tensor.* not a .*accuracy=None"):
         train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), data, **options)
     train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), data, accuracy=None, **options)
 

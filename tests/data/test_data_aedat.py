@@ -86,7 +86,7 @@ def test_aedat_3_packet_header_fields_are_respected(path):
         (20, 3, r"byte 48: a number of events from 0 to the capacity, 2, is expected, not 3,"),
         (20, -1, r"byte 48: a number of events"),
         (24, 3, r"byte 52: a number of valid events from 0 to 2 is expected, not 3,"),
-        (24, 0, r"byte 52: 0 valid events are announced in the header of a packet, and 1 are marked so"),
+        (24, 0, r"byte 52: 0 valid events are announced in the header of a packet, but 1 are marked as valid"),
         (32, -1, r"byte 60: a time of 31 bits is expected, not a negative one"),
     ],
 )
@@ -103,7 +103,7 @@ def test_damaged_packet_error_names_its_byte(path, word, value, said):
 def test_packet_larger_than_the_file_raises(path):
     header = np.array([1 << 16 | 1, 2**30, 4, 0, 2**31 - 1, 2**31 - 1, 0], "<i4").tobytes()
     path.write_bytes(write.HEADER_3 + header)
-    with pytest.raises(FileError, match=r"2147483647 events of 1073741824 bytes are announced, and 0 bytes are left"):
+    with pytest.raises(FileError, match=r"2147483647 events of 1073741824 bytes are announced, but 0 bytes are left"):
         read_events(path)
 
 
@@ -138,7 +138,7 @@ def test_aedat_2_skips_pulses_and_rejects_unknown_cameras(path):
     with pytest.raises(FileError, match=r"byte 22: an address of 16 bits, as a DVS128 has them.* not 0x400000"):
         read_events(path)
     path.write_bytes(b"#!AER-DAT2.0\r\n" + words.tobytes()[:-3])
-    with pytest.raises(FileError, match=r"byte 22: an event of 8 bytes is expected, and the file has 5 more"):
+    with pytest.raises(FileError, match=r"byte 22: an event of 8 bytes is expected, but the file has 5 more"):
         read_events(path)
 
 

@@ -179,7 +179,7 @@ def test_files_without_events_raise(path):
     with path.open("wb") as file:
         np.savez(file, a=np.zeros(3), b=np.zeros(3))
     with pytest.raises(
-        FileError, match=r"columns t, x, p and optionally y are expected, and of a, b none is t and x and p"
+        FileError, match=r"columns t, x, p and optionally y are expected, but of a, b none is t and x and p"
     ):
         read_events(path)
     for array, said in (
@@ -302,7 +302,7 @@ def test_csv_column_names_comments_and_byte_order_mark(path):
         ("t,x,y,p\n1,2,3,0\n2.5,3,1,1\n", r"line 3 \(byte 16\): t must be integers of microseconds, not 2.5"),
         (
             "t,x,y\n1,2,3\n",
-            r"line 1 \(byte 0\): columns t, x, p and optionally y are expected, and of t, x, y none is p",
+            r"line 1 \(byte 0\): columns t, x, p and optionally y are expected, but of t, x, y none is p",
         ),
         ("hello, world\n", r"line 1 \(byte 0\): columns t, x, p"),
         ("1 2 3 4 5\n", r"line 1 \(byte 0\): a table with one row per event and 3 or 4 columns"),
@@ -328,7 +328,7 @@ def test_hdf5_with_one_sample_is_read_and_with_several_raises(path):
     assert read_events(path, (800, 1, 2)).sensor_size == (800, 1, 2)
     write.write_shd(path, np.random.default_rng(0), [20, 3])
     with pytest.raises(
-        FileError, match=r"dataset /labels: one recording is expected, and it has 2: use snncell.data.SHD"
+        FileError, match=r"dataset /labels: one recording is expected, but it has 2: use snncell.data.SHD"
     ):
         read_events(path)
 
@@ -339,13 +339,13 @@ def test_hdf5_with_one_sample_is_read_and_with_several_raises(path):
 def test_invalid_files_raise(tmp_path):
     for path, said in (
         (tmp_path / "none", r"none: cannot be read: No such file or directory"),
-        (tmp_path, r"one file with events is expected here, and it is a folder"),
+        (tmp_path, r"one file with events is expected here, but it is a folder"),
         ("a\0b", r"cannot be read: "),
     ):
         with pytest.raises(FileError, match=said):
             read_events(path)
     (tmp_path / "empty").touch()
-    with pytest.raises(FileError, match=r"empty, byte 0: events are expected, and the file is empty\."):
+    with pytest.raises(FileError, match=r"empty, byte 0: events are expected, but the file is empty\."):
         read_events(tmp_path / "empty")
     with pytest.raises(ArgumentError, match=r"read_events: sensor_size must be \(W, H, P\), not \(3, 4\)"):
         read_events(tmp_path / "empty", (3, 4))

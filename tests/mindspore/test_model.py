@@ -197,10 +197,14 @@ def test_eval_accumulation_and_update_cells_compute_expected_values():
         (lambda: train.Model(made()[0], LOSS, metrics={"a": train.Metric()}), ArgumentError, "no method measured"),
         (lambda: train.Model(made()[0], LOSS, made()[1], amp_level="O2"), ArgumentError, '"O0" or "O1"'),
         (lambda: train.Model(*_fitting(loss_scale=8.0)).train(1, batches()), ArgumentError, "Leave it out there"),
-        (lambda: train.Model(*_fitting()).train(1, [X]), ArgumentError, "a batch is a tuple"),
+        (lambda: train.Model(*_fitting()).train(1, [X]), ArgumentError, "a batch must be a tuple"),
         (lambda: train.Model(*_fitting()).train(1, None), ArgumentError, "train_dataset: there are no data"),
         (lambda: train.Model(*_fitting()).train(1, batches(), initial_epoch=2), ArgumentError, "initial_epoch is 2"),
-        (lambda: train.Model(*_fitting()).train(1, batches(), print), ArgumentError, "are a list of train.Callback"),
+        (
+            lambda: train.Model(*_fitting()).train(1, batches(), print),
+            ArgumentError,
+            "must be a list of train.Callback",
+        ),
         (lambda: train.ModelCheckpoint("a/b"), ArgumentError, "prefix is the beginning of file names"),
         (lambda: train.CheckpointConfig(0), ArgumentError, "must be above 0"),
         (lambda: train.LambdaCallback(3), ArgumentError, "on_train_epoch_begin is a function"),
@@ -554,7 +558,7 @@ def test_fit_evaluates_every_few_epochs(tmp_path):
         train.fit(
             net, LOSS, adam, batches(), 1, validation=batches(), test_every=2, log=tmp_path / "a.csv", progress=False
         )
-    with pytest.raises(ArgumentError, match="test_every is a number of epochs"):
+    with pytest.raises(ArgumentError, match="test_every must be a number of epochs"):
         train.fit(net, LOSS, adam, batches(), 1, validation=batches(), test_every=0, progress=False)
 
 

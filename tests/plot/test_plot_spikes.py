@@ -720,8 +720,8 @@ WRONG = [
         errors.ShapeError,
         r"for spikes, or \(6, 12\), for times, not",
     ),
-    (lambda: plot.spike_time_differences(V, V, match="last"), errors.ArgumentError, 'match is "first" or "all", not'),
-    (lambda: plot.spike_time_differences(V, V, within=-1), errors.ArgumentError, "within is a number of steps of at"),
+    (lambda: plot.spike_time_differences(V, V, match="last"), errors.ArgumentError, 'match must be "first" or "all"'),
+    (lambda: plot.spike_time_differences(V, V, within=-1), errors.ArgumentError, "within must be a number of steps"),
     (lambda: plot.animate(SPIKES, fps=0), errors.ArgumentError, "animate: fps is a finite number above 0, not 0"),
     (lambda: plot.animate(SPIKES, fade=1.0), errors.ArgumentError, r"fade must be .* below 1, not 1\.0"),
     (

@@ -647,7 +647,7 @@ MISTAKES = {
         "the batch is empty", batch=lambda: (np.ones((T, 0, INPUTS), np.float32), np.zeros(0, int))
     ),
     "no batch at all": refused("the batch is empty: nothing", batch=lambda: ()),
-    "no array": refused("the batch is x or .x, y., arrays or Tensors", batch=lambda: object()),
+    "no array": refused("the batch must be x or .x, y., arrays or Tensors", batch=lambda: object()),
     "no loss": refused("^report: loss is a function, not 3", loss=lambda: 3),
     "losses of samples": refused(
         "The loss must be one number, not of shape",

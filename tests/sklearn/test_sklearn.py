@@ -362,7 +362,7 @@ WRONG = {
         "fit_options": {"batch_size": 3}
     },
     "fit has no argument clip": {"fit_options": {"clip": 1.0}},
-    "callbacks are train.Callback": {"callbacks": [print]},
+    "callbacks must be train.Callback": {"callbacks": [print]},
     r"encoder='rate' takes values in \[0, 1\].*MinMaxScaler\(clip=True\)": {"encoder": "rate"},
 }
 

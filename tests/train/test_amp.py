@@ -430,7 +430,7 @@ def test_fit_names_other_causes_than_the_scale() -> None:
 def test_invalid_scale_raises(wrong: Any) -> None:
     net = net_of(None)
     made = nn.SGD(net.trainable_params(), 0.1)
-    with pytest.raises(ArgumentError, match="loss_scale is a number above 0, or a scaler"):
+    with pytest.raises(ArgumentError, match="loss_scale must be a number above 0, or a scaler"):
         fitted(1, net, made, wrong)
 
 

@@ -332,14 +332,14 @@ class WithoutTraining(train.Callback):
 
 
 WRONG = [
-    ([3], r"callbacks are train\.Callback, but one of them is an? int"),
-    ("Log", r"callbacks are a list of train\.Callback, not a str"),
+    ([3], r"callbacks must be train\.Callback, but one of them is an? int"),
+    ("Log", r"callbacks must be a list of train\.Callback, not a str"),
     (train.EarlyStopping, "create an instance"),
     ([print], r"Make a function f the method of a class"),
     ([train.EMA], r"the class EMA; create an instance: train\.EMA\(decay\)\. Make"),
-    ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
+    ([Misnamed()], r"method on_train_step_ends, which fit does not call\. Did you mean on_train_step_end\?"),
     ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
-    ([NoEvent()], r"on_sunday, which nothing calls\. There are .*on_fit_begin"),
+    ([NoEvent()], r"on_sunday, which fit does not call\. There are .*on_fit_begin"),
     ([WithoutTraining()], r"called as on_epoch_end\(self, training\), which its method does not take"),
 ]
 
@@ -655,8 +655,8 @@ def test_training_resumes_from_any_step_checkpoint(tmp_path):
 
 
 REFUSED = [
-    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps writes within epochs, but every after"),
-    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps writes within epochs, but best after"),
+    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps writes within epochs, every after"),
+    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps writes within epochs, best after"),
     (lambda folder: train.Checkpoint(folder / "a", keep=2), r'always the same; write "a-\{epoch\}"'),
     (
         lambda folder: simple(callbacks=[train.Checkpoint(folder / "{f1}")]),
@@ -667,7 +667,7 @@ REFUSED = [
     (lambda folder: simple(metrics=[lambda out, y: out.mean()]), "a lambda among metrics has no name; give a dict"),
     (lambda folder: simple(metrics=["top2", "top2"]), "two metrics are called 'top2'"),
     (lambda folder: simple(metrics={"loss": "top2"}), "'loss' cannot be the name of a metric"),
-    (lambda folder: simple(metrics=[3]), "metrics are names and functions"),
+    (lambda folder: simple(metrics=[3]), "metrics must be names or functions"),
     (lambda folder: train.EMA(1.0), r"decay is .* in \[0, 1\)"),
 ]
 

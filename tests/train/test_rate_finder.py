@@ -190,9 +190,9 @@ def test_invalid_arguments_raise() -> None:
     net, loss = nn.Dense(6, 2), nn.CECountLoss()
     sgd, batches = nn.SGD(net.trainable_params(), 0.1), DATA["list"]()
     find = train.find_learning_rate
-    with pytest.raises(ArgumentError, match=r"find_learning_rate: lowest is below highest; they are 1.0 and 0.1"):
+    with pytest.raises(ArgumentError, match=r"find_learning_rate: lowest must be below highest, not 1.0 and 0.1"):
         find(net, loss, sgd, batches, 1.0, 0.1)
-    with pytest.raises(ArgumentError, match="steps is at least 3, not 2"):
+    with pytest.raises(ArgumentError, match="steps must be at least 3, not 2"):
         find(net, loss, sgd, batches, steps=2)
     with pytest.raises(ArgumentError, match="find_learning_rate: the optimiser trains Parameter"):
         find(nn.Dense(6, 2), loss, sgd, batches)

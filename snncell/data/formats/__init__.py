@@ -30,7 +30,7 @@ REFUSED = {
     b"#ROSBAG V": "ROS bags are not read: convert the events to .npy by the package rosbags",
     b"#!AER-DAT": "AEDAT is read in versions 2.0, 3.1 and 4",
     b"\x1f\x8b": "it is compressed by gzip: decompress it first",
-    b"PK": "events are expected in this archive, and it has none",
+    b"PK": "events are expected in this archive, but it has none",
 }
 
 

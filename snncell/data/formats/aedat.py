@@ -38,7 +38,7 @@ def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
     chip = _chip_2(path, data[:start])
     rest = (len(data) - start) % 8
     if rest:
-        raise fault(path, f"byte {len(data) - rest}", f"an event of 8 bytes is expected, and the file has {rest} more")
+        raise fault(path, f"byte {len(data) - rest}", f"an event of 8 bytes is expected, but the file has {rest} more")
     words = np.frombuffer(data, ">u4", offset=start).reshape(-1, 2)
     addresses = words[:, 0].astype(np.uint32)
     wide = addresses >= 1 << 16
@@ -147,7 +147,7 @@ def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list
             start = body + size * (capacity if reserved else number)
             room |= capacity > number
         if start > len(data):
-            found = f"room for {capacity} events of {size} bytes is expected, and the file ends"
+            found = f"room for {capacity} events of {size} bytes is expected, but the file ends"
             raise fault(path, f"byte {body}", found)
     except FileError:
         if reserved or not room:
@@ -161,7 +161,7 @@ def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list
 def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int, int]:
     """The header fields of a packet: type, event size, offset of the time, overflow, capacity and counts."""
     if start + PACKET.size > len(data):
-        found = f"the {PACKET.size} bytes of a packet's header are expected, and the file ends at byte {len(data)}"
+        found = f"the {PACKET.size} bytes of a packet's header are expected, but the file ends at byte {len(data)}"
         raise fault(path, f"byte {start}", found)
     kind, _, size, offset, overflow, capacity, number, valid = PACKET.unpack_from(data, start)
 
@@ -182,7 +182,7 @@ def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int
         raise refuse(24, f"a number of valid events from 0 to {number} is expected, not {valid},")
     if start + PACKET.size + number * size > len(data):
         left = len(data) - start - PACKET.size
-        raise refuse(20, f"{number} events of {size} bytes are announced, and {left} bytes are left,")
+        raise refuse(20, f"{number} events of {size} bytes are announced, but {left} bytes are left,")
     return kind, size, offset, overflow, capacity, number, valid
 
 
@@ -196,7 +196,7 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
         return np.arange(len(words))
     kept = np.flatnonzero(words & 1)
     if len(kept) != valid:
-        found = f"{valid} valid events are announced in the header of a packet, and {len(kept)} are marked so"
+        found = f"{valid} valid events are announced in the header of a packet, but {len(kept)} are marked as valid"
         raise fault(path, f"byte {packet + 24}", found)
     return kept
 
@@ -223,7 +223,7 @@ def _packets_4(path: Any, decoder: Any, room: int) -> tuple[tuple[int, int], lis
     events = [number for number, stream in streams.items() if stream.get("type") == "events"]
     if len(events) != 1:
         kinds = ", ".join(f"{number} of {stream.get('type')}" for number, stream in sorted(streams.items())) or "none"
-        raise fault(path, "", f"one stream of events is expected, and its streams are {kinds}")
+        raise fault(path, "", f"one stream of events is expected, but its streams are {kinds}")
     packets: list[Array] = []
     for packet in decoder:
         if packet["stream_id"] == events[0]:

@@ -27,7 +27,7 @@ def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True
     if len(data) % BYTES:
         last = len(data) - len(data) % BYTES
         kind = "an event of 5 bytes, as N-MNIST's .bin has them" + ("" if certain else ", or another known format")
-        raise fault(path, f"byte {last}", f"{kind}, is expected, and the file ends at byte {len(data)}")
+        raise fault(path, f"byte {last}", f"{kind}, is expected, but the file ends at byte {len(data)}")
     # Bytes 1 to 4 of each event as one number: y, p and 23 bits of time.
     words = np.ndarray(len(data) // BYTES, ">u4", data, min(len(data), 1), (BYTES,)).astype(np.uint32)
     xs = np.frombuffer(data, np.uint8)[::BYTES]

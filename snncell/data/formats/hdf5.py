@@ -45,7 +45,7 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
         return recording(path, in_microseconds(columns, layout.time_unit), sensor)
     spikes = SpikeFile(path)
     if len(spikes.labels) != 1:
-        found = f"one recording is expected, and it has {len(spikes.labels)}: use snncell.data.SHD"
+        found = f"one recording is expected, but it has {len(spikes.labels)}: use snncell.data.SHD"
         raise fault(path, "dataset /labels", found)
     return spikes.sample(0, sensor)
 
@@ -95,7 +95,7 @@ class SpikeFile:
             )
         t = times.astype(np.float64)
         if not np.isfinite(t).all() or (abs(t) >= 1e9).any():
-            raise fault(self.path, place, "times in seconds are expected, and some are not finite")
+            raise fault(self.path, place, "times in seconds are expected, but some are not finite")
         t = np.rint(t * MICROSECONDS).astype(np.int64)
         columns = {"t": t, "x": units, "p": np.zeros(len(units), np.uint8)}
         place = f"dataset /spikes/units, index {index}, spike"

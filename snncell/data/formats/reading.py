@@ -40,9 +40,9 @@ def contents(path: Any, most: int = -1) -> bytes:
         raise fault(path, "", f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise fault(path, "", f"one file with events is expected here, and it is {kind}")
+        raise fault(path, "", f"one file with events is expected here, but it is {kind}")
     if not data:
-        raise fault(path, "byte 0", "events are expected, and the file is empty")
+        raise fault(path, "byte 0", "events are expected, but the file is empty")
     return data
 
 
@@ -155,7 +155,7 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         found = match_names(names)
         missing = [own for own in "txp" if own not in found]
         if missing:
-            text = f"columns t, x, p and optionally y are expected, and of {shown} none is {' and '.join(missing)}; "
+            text = f"columns t, x, p and optionally y are expected, but of {shown} none is {' and '.join(missing)}; "
             raise fault(path, place, text + 'pass their names, columns={"t": ..., "x": ...}')
         return found
     found = {}

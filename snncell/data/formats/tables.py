@@ -85,7 +85,7 @@ def _array(path: Any, within: str, data: bytes) -> Array:
     if dtype.hasobject:
         raise fault(path, f"{within}byte 8", "numbers are expected, not Python objects, which would run a pickle")
     if any(length < 0 for length in shape) or math.prod(shape) * dtype.itemsize != len(data) - start:
-        found = f"an array of shape {shape} and {dtype} is announced, and {len(data) - start} bytes are left"
+        found = f"an array of shape {shape} and {dtype} is announced, but {len(data) - start} bytes are left"
         raise fault(path, f"{within}byte {start}", found)
     with foreign_errors(path, f"{within}byte {start}"):
         flat = np.frombuffer(data, dtype, offset=start)
@@ -134,14 +134,14 @@ def _elements(path: Any, data: memoryview, at: int, order: str, within: str) -> 
     while start < len(data):
         place = f"{within}byte {at + start}"
         if start + 8 > len(data):
-            raise fault(path, place, f"an element's tag of 8 bytes is expected, and {len(data) - start} are left")
+            raise fault(path, place, f"an element's tag of 8 bytes is expected, but {len(data) - start} are left")
         kind, size = struct.unpack_from(f"{order}II", data, start)
         if kind >> 16:  # small element format: size and type share a word, and the data lie in the tag
             kind, size, body, end = kind & 0xFFFF, kind >> 16, start + 4, start + 8
         else:
             body, end = start + 8, start + 8 + size
         if size > len(data) - body or (body == start + 4 and size > 4):
-            raise fault(path, place, f"an element of {size} bytes is announced, and {len(data) - body} are left")
+            raise fault(path, place, f"an element of {size} bytes is announced, but {len(data) - body} are left")
         yield _Element(kind, data[body : body + size], place)
         start = end if kind == COMPRESSED else end + -end % 8
 

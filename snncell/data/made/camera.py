@@ -259,7 +259,7 @@ class MovingDigits:
             default) for any place on the sensor.
         camera: by default `EventCamera(0.3, refractory=100, noise=1.0, leak=0.1)`.
         seed: the seed of all random numbers.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes: classes: the names of the digits.
     Source: saccades as in Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking
         neuromorphic datasets using saccades", Frontiers in Neuroscience 2015; trajectory of Flash and Hogan, "The

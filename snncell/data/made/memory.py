@@ -68,9 +68,9 @@ def store_recall(
 ) -> tuple[Array, Array]:
     """Store-recall task: keep a bit in memory on command, and recall it later.
 
-    Time is divided into slots. In each slot one of the populations 0 and 1 fires, at random: the current bit. The third
-    population also fires if this bit must be stored. In a recall slot only the fourth population fires, and the answer
-    is the bit stored last. A sequence begins with a store and ends with a recall.
+    Time is divided into slots. In each slot either population 0 or population 1 fires, at random; its number is the
+    current bit. The third population also fires if this bit must be stored. In a recall slot only the fourth population
+    fires, and the answer is the bit that was stored last. A sequence begins with a store and ends with a recall.
 
     Args:
         samples: N.

@@ -52,18 +52,18 @@ class SHDLike:
         t = t0 + D (b_m + w_m tau),             tau = (u + u') / 2,  u, u' uniform in [0, 1)
         channel = c_mj + s_mj (tau - 1/2) + h + sigma n,             n normal
 
-    Here t0 is the begin of the word (20 to 60 ms) and D its duration (0.42 to 0.98 s). b_m and w_m are the begin and
-    the length of the sound as fractions of the word; they vary by about 15 % between samples. h is the shift of one of
-    12 speakers. Channels beyond the edge are mirrored. Numbers of events are Poisson distributed, with means
-    proportional to D w_m and the speaker's loudness. 3 % of the events are noise, uniform in time and channel. Sample i
-    depends only on the seeds and i.
+    Here t0 is the beginning of the word (20 to 60 ms) and D its duration (0.42 to 0.98 s). b_m and w_m are the
+    beginning and the length of the sound as fractions of the word; they vary by about 15 % between samples. h is the
+    shift of one of 12 speakers. Channels beyond the edge are mirrored. Numbers of events are Poisson distributed, with
+    means proportional to D w_m and the speaker's loudness. 3 % of the events are noise, uniform in time and channel.
+    Sample i depends only on the seeds and i.
 
     Args:
         samples, seed: the number of samples, and their seed.
         words: seed of sounds, words and speakers. Use the same number for training and test data.
         classes: at most 720. Up to 20 classes, all words differ in at least four of their six positions.
         channels, events: the number of channels of the cochlea, and the mean number of events per sample.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        transform: a function of the events; `[i]` returns its result.
     Attributes:
         sensor_size: (channels, 1, 1).
         classes: the words, one letter per sound.
@@ -153,7 +153,7 @@ def write_shd_like(
 
     Args:
         path: the path of the file; an existing file is replaced.
-        samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
+        samples, seed, words, classes, channels, events: as for `SHDLike`.
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
     """

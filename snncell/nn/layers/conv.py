@@ -250,7 +250,7 @@ class AvgPool1d(_Pool, operation=ops.avg_pool1d):
 
 @with_fields
 class SumPool2d(_Pool, operation=ops.sum_pool2d):
-    """Sum pooling of (N, C, H, W): the sum of each window, which for spikes is their number.
+    """Sum pooling of (N, C, H, W): the sum of each window, for example the number of its spikes.
 
     Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros.
 

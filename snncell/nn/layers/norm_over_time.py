@@ -100,7 +100,8 @@ class ThresholdBatchNorm(_NormOverTime):
     Inputs:
         x: (T, B, C, ...).
         lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count and y is 0
-            there, so padding changes no bit. With fewer than two values, the moving statistics are used and kept.
+            there, so padding changes no bit. With fewer than two values, the layer uses the moving statistics and does
+            not update them.
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or one value per channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
     Example:

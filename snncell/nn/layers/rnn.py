@@ -289,7 +289,7 @@ class _RecurrentNetwork(Cell):
 class RNN(_RecurrentNetwork):
     """Simple (Elman) recurrent network: h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh).
 
-    Use it as a baseline without spikes; for long sequences prefer `GRU` or `LSTM`, whose gradients vanish less.
+    Use it as a baseline without spikes; for long sequences prefer `GRU` or `LSTM`, because their gradients vanish less.
 
     The Parameters are weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,). Further layers have the
     suffix l1, ..., and backward directions l0_reverse, .... All are uniform within +-1 / sqrt(H).

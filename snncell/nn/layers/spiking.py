@@ -33,7 +33,7 @@ class SEWBlock(Cell):
         y = a s             connect="AND"
         y = (1 - a) s       connect="IAND"
 
-    Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients stay in their range.
+    Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients keep their size.
 
     Inputs: x: spikes, of any shape that branch and shortcut accept.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", 2021.
@@ -81,8 +81,8 @@ class SynapseFilter(Ranged, Cell):
     Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. Run
     it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), and `tau` is the present time constant.
 
-    convention="spikingjelly" reproduces SpikingJelly's layer of this name, an Euler step whose current does not decay
-    while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
+    convention="spikingjelly" reproduces SpikingJelly's layer of this name: an Euler step in which the current does not
+    decay while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
 
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 

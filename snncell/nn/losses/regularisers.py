@@ -42,7 +42,8 @@ class _Regulariser(Cell):
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
-    Use it to reduce spikes, and with them energy. It can silence neurons; `SparsityRegulariser` limits only excess.
+    Use it to reduce spikes and energy. It can silence neurons; `SparsityRegulariser` penalises only counts above a
+    limit.
 
     Inputs: spikes: (T, B, N...); lengths: integers (B,), the number of steps of each sample, by default T.
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).

@@ -121,7 +121,7 @@ def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
 class CETemporalLoss(CrossEntropyOverTime):
     """Cross entropy of first-spike times: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
-    Use it for a classifier whose answer is the neuron that fires first (time-to-first-spike coding). t_f is
+    Use it if the neuron that fires first is the answer of a classifier (time-to-first-spike coding). t_f is
     `FirstSpikeTime`. A silent neuron counts as firing at the last step of its sample, and gets its gradient there.
 
     Inputs, Raises: as for `CERateLoss`.
@@ -176,8 +176,8 @@ class FirstSpikeLoss(ClassLoss):
         each = -log(exp(-t_y / tau) / sum_c exp(-t_c / tau)) + early (exp(t_y / tau_early) - 1)
         loss = mean of each over the samples whose label neuron y spikes
 
-    Use it to train a classifier whose answer is the neuron that fires first. The second term is a regulariser that
-    makes the label neuron spike early. Then training can move this spike later again without making the neuron silent.
+    Use it if the neuron that fires first is the answer of a classifier. The second term is a regulariser that makes the
+    label neuron spike early. Then training can move this spike later again without making the neuron silent.
 
     A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
     later, until they are silent too, and training would fail after some epochs. Therefore such a sample does not count.
@@ -188,7 +188,7 @@ class FirstSpikeLoss(ClassLoss):
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.
 
     Inputs:
-        times: spike times (B, C), or (B, C, K), of which the earliest count; inf for no spike.
+        times: spike times (B, C), or (B, C, K); only the earliest of K counts; inf for no spike.
         labels: integers (B,) in [0, C).
     Raises: ShapeError for times of another shape; ShapeError, DTypeError, ArgumentError for labels that do not fit.
     Source: Goeltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
@@ -257,7 +257,7 @@ class MSETemporalLoss(ClassLoss):
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
     Raises: ShapeError, DTypeError, ArgumentError for targets that do not fit the outputs.
-    Source: mse_temporal_loss of snnTorch, whose off_target -1 acts as 0, and which loses spikes, see `SpikeTimes`.
+    Source: mse_temporal_loss of snnTorch. There, off_target=-1 acts as 0, and spikes are lost (see `SpikeTimes`).
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
         >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2

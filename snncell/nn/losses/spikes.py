@@ -109,7 +109,7 @@ class CrossEntropyOverTime(ClassLoss):
 class CERateLoss(CrossEntropyOverTime):
     """Cross entropy at each time step, averaged over time: (1 / T) sum_t CE(s[t], y).
 
-    Use it if the network should answer at every step, for example for early exits; else count by `CECountLoss`.
+    Use it if the network should answer at every step, for example for early exits. `CECountLoss` counts spikes instead.
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -133,7 +133,7 @@ class CERateLoss(CrossEntropyOverTime):
 
 @with_fields
 class TETLoss(CrossEntropyOverTime):
-    """Temporal efficient training (TET): cross entropy at each step, plus a pull towards one potential.
+    """Temporal efficient training (TET): cross entropy at each step, plus the squared distance from one potential.
 
         (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
 
@@ -271,8 +271,8 @@ class MSERateLoss(_TargetRateLoss):
     The target r is correct_rate for the label and incorrect_rate for others. A class has the mean rate of its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a
-    number of spikes, sparsity T, which can exceed 1, the largest rate; here you pass correct_rate = sparsity.
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate, at most 1,
+    with the number of spikes sparsity T. Here, pass correct_rate = sparsity.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625

@@ -147,8 +147,8 @@ class Neuron(Membrane):
     _called_methods = frozenset(["charge"])  # see `EventNeuron`
     one_at_most = False  # whether max_spikes must be 1
 
-    v_threshold: Any = field(1.0, FINITE, 'where the neuron fires: positive, or above v_reset with reset="value"')
-    v_reset: Any = field(0.0, FINITE, 'the potential after a spike with reset="value", mostly also the initial one')
+    v_threshold: Any = field(1.0, FINITE, 'potential at which it fires: positive, or above v_reset with reset="value"')
+    v_reset: Any = field(0.0, FINITE, 'potential after a spike with reset="value"; usually also at the beginning')
     reset: str | None = field("subtract", resets, "effect of a spike on the potential")
     detach_reset: bool = field(
         False, None, "whether the backward pass treats the reset as a constant, which often trains more stably"

@@ -37,12 +37,12 @@ class Membrane(Ranged, Cell):
     can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
     converts constants to the precision of its input, float32 or float64.
 
-    Declare the range of a constant in its field (`nn.with_fields`), or in a class without fields by the attribute
-    `ranges`, for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; by default it is any finite number. The Cell
+    Declare the range of a constant in its field (`nn.with_fields`). A class without fields has an attribute `ranges`,
+    for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. By default a constant is any finite number. The Cell
     checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
     A learned constant stays in its range (projected gradients): if an update leaves it, the Parameter gets the nearest
-    value inside. To an end that does not belong to the range, it keeps at least a thousandth of the initial distance.
+    value inside. If an end does not belong to the range, the value keeps at least a thousandth of its initial distance.
     `constants_and_ranges` lists all constants.
 
     Args:
@@ -134,8 +134,8 @@ class Membrane(Ranged, Cell):
         Returns:
             a neuron, maybe of another class. Unless you pass as_shipped=True, it corrects these defects:
 
-            - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
-              potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
+            - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" lose a spike if the remaining potential
+              is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
             - sinabs: MembraneReset adds its value to all potentials at each step. ALIF applies the membrane's gain to
               its current at each step.
         Raises: ArgumentError for an unknown name, one without a counterpart, or a Parameter that cannot be learned.

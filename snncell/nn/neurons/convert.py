@@ -1,13 +1,4 @@
-"""Conversions between time constants and decay factors of different frameworks.
-
-framework            factor kept per step       gain of the input
-SpikingJelly         1 - 1 / tau                1 / tau (decay_input) or 1; tau in steps
-snnTorch, Spyx       beta                       1
-sinabs               exp(-1 / tau)              1 - exp(-1 / tau) (norm_input) or 1; tau in steps
-mlGeNN, rockpool     exp(-dt / tau)             1
-Norse                1 - dt tau_inv             dt tau_inv; tau_inv in 1 / s
-lava                 1 - d / 4096               1
-NIR                  tau dv/dt = -v + R x       R; tau in s, and the runtime chooses the step
+"""Conversions between time constants and decay factors of different frameworks: see docs/coming-from/index.md.
 
 snncell's neurons take a time constant tau in steps (Euler), or the decay factor, which is the factor kept per step.
 Each function takes a number, a NumPy array or a Tensor. A Parameter that is passed to `like` arrives as a `Derived`,
@@ -140,7 +131,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
 
 
 def decay_from_lava(decay: Constant) -> Any:
-    """The decay factor of lava's neurons, whose decays are integers of 12 bits: 1 - decay / 4096.
+    """The decay factor of lava's neurons from an integer decay of 12 bits: 1 - decay / 4096.
 
     Raises: ArgumentError for a number outside 0 to 4096.
     Example:

@@ -140,7 +140,7 @@ class _CurrentDriven(EventNeuron):
 
 @with_fields
 class EventLI(_CurrentDriven):
-    """Event-driven leaky integrator: a read-out neuron, which never spikes.
+    """Event-driven leaky integrator: a read-out neuron that never spikes.
 
         tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
 

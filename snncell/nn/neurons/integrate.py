@@ -164,7 +164,7 @@ class LeakyNode(Neuron):
 
 @with_fields
 class LINode(Membrane):
-    """Leaky integrator (LI) without spikes, as an output layer whose potentials are decoded.
+    """Leaky integrator (LI) without spikes: an output layer of potentials, for a decoder such as `Readout`.
 
         v = v + (x - (v - v_rest)) / tau         decay_input=True
         v = v - (v - v_rest) / tau + x           decay_input=False

@@ -123,7 +123,7 @@ class ALIFNode(Neuron):
         a = rho a + jump s
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    Use it in recurrent networks for long time scales: a is a memory longer than v, and it keeps firing rates low.
+    Use it in recurrent networks for long time scales: a decays more slowly than v. It also keeps firing rates low.
 
     By default, as in sinabs, a spike resets v and raises a at the end of its step, so that alpha acts on the reset
     potential. In the papers, both come one step later: v = alpha v - s v_threshold + x. For that, pass delay="reset".

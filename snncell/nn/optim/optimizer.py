@@ -205,8 +205,8 @@ class Optimizer(Settings):
             "weight_decay": ..., "grad_centralization": ...}; only "params" is required. `lr` is a number or schedule.
             grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients come in the
             order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another order.
-        learning_rate: a number; a list, array or Tensor with one number per step, of which the last one stays; or a
-            Cell that computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
+        learning_rate: a number; a list, array or Tensor with one number per step (the last one stays); or a Cell that
+            computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
         weight_decay: factor of the Parameter that is added to its gradient. Groups without "weight_decay" use it.
         loss_scale: pass the number by which you multiplied the loss; gradients are divided by it first. For dynamic
             loss scaling see `train.fit(loss_scale=...)`.

@@ -81,7 +81,7 @@ DTYPE = field(dtypes.float32, None, "dtype of the Parameters", keep=False)
 
 @with_fields
 class OTTTDense(Ranged, Cell):
-    """Online training through time (OTTT): a dense layer of LIF neurons that trains without a stored past.
+    """Online training through time (OTTT): a dense layer of LIF neurons that learns without storing earlier steps.
 
         u[t] = decay v[t - 1] + W x[t] + b
         s[t] = surrogate(u[t] - v_threshold)
@@ -184,7 +184,7 @@ class EProp(Ranged, Cell):
     Its gradient sums g_j[t] e_ji[t] over t, with g[t] the incoming gradient of z[t], and dx[t] = W^T (psi[t] g[t]).
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
-    a spike on other neurons of the layer; without recurrent weights, BPTT with a detached reset gives the same dW and
+    a spike on other neurons of the layer. Without recurrent weights, BPTT with a detached reset gives the same dW and
     dR. It stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). The readout
     determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has
     psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. For BPTT, disable the bprop: `class Layer(nn.EProp): bprop = None`.
@@ -281,9 +281,9 @@ class EProp(Ranged, Cell):
 
 
 class FeedbackDense(Dense):
-    """Feedback alignment: a dense layer y = x W^T + b whose backward pass uses fixed random weights B, dx = dy B.
+    """Feedback alignment: a dense layer y = x W^T + b that uses fixed random weights B in the backward pass, dx = dy B.
 
-    Use it after `EProp` for random e-prop, or where biology lacks transposed weights. dW and db are exact.
+    Use it after `EProp` for random e-prop, or because brains cannot transpose weights. dW and db are exact.
 
     Args:
         in_channels, out_channels: N and K.

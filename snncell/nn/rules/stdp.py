@@ -102,7 +102,7 @@ class STDP(Cell):
 
 @with_fields
 class PlasticDense(Cell):
-    """Dense layer of spiking neurons whose weights follow a plasticity rule during the run.
+    """Dense layer of spiking neurons that changes its weights by a plasticity rule during the run.
 
         out, *states = cell(x weight^T, *states)
         weight, *traces = rule(x, out, weight, *traces)

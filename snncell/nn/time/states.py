@@ -278,7 +278,7 @@ class Truncated(Cell):
         >>> snncell.grad(lambda x: net(x)[3].sum())(x).asnumpy().ravel() != 0  # the last of six steps is cut off too
         array([False, False,  True,  True, False, False])
 
-        A stream in chunks, whose states continue while the gradient does not:
+        A stream in chunks: the states continue from chunk to chunk, the gradient does not.
 
         >>> run = nn.MultiStep(nn.LIFNode(), return_states=True)
         >>> states = (ops.zeros((1, 3)),)
