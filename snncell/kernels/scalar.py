@@ -408,7 +408,7 @@ from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels import scalar as mathematics
 from snncell.kernels.intrinsics.broadcast import fill_broadcast, sum_broadcast
-from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.builtins import independent, least
 from snncell.kernels.intrinsics.elements import copy, fill, lanes, prefetch, row, strip, tail
 """
 

@@ -160,7 +160,7 @@ class CPULoop(LoopBackend):
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
         far = [n for n, value in enumerate(self.summed) if sum_of_elements(value).two_levels]
         for n, value in enumerate(self.summed):
-            r, each = sum_of_elements(value), f"for i in range({block.count(value)}):"
+            r, each = sum_of_elements(value), f"for i in independent({block.count(value)}):"
             whole = value in self.totals
             total = block.part(f"q{self.totals.index(value)}", value) if whole else block.new(value)
             begin += [f"z{n} = {total}", each, f"    z{n}[i] = 0"]

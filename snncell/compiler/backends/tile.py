@@ -205,7 +205,7 @@ class KernelBlock:
             body.lines += [f"z{summed.index(x)}[i] += {names[x]}" for x in stores.summed[number]]
             body.lines += [f"{targets[n]}[i] = {names[stores.targets[n]]}" for n in stores.after[number]]
             if body.lines:
-                lines += [f"for i in range(count{space}):", *loops.indent(body.lines)]
+                lines += [f"for i in independent(count{space}):", *loops.indent(body.lines)]
         return lines
 
     def _new_body(self) -> Statements:
@@ -230,5 +230,5 @@ class KernelBlock:
         call = f"rows.multiply_rows({arguments}, tail(places{suffix}, 0), tail(values{suffix}, 0))"
         rounding = Statements().rounding(out, f"{array_of[out]}[i]")
         if rounding:
-            rounding = [f"for i in range(count{self.of(out)}):", *loops.indent(rounding)]
+            rounding = [f"for i in independent(count{self.of(out)}):", *loops.indent(rounding)]
         return [comment_on(instruction), call, *rounding]

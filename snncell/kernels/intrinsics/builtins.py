@@ -90,6 +90,17 @@ def least(a: Any, b: Any) -> Any:
     return min(a, b)
 
 
+def independent(count: Any) -> Any:
+    """A range for an innermost loop whose iterations use different array elements, unless they only read them.
+
+    LLVM vectorises such a loop without a check whether arrays overlap, however many arrays it has.
+    """
+    return range(count)
+
+
+declare_type(independent, lambda count: types.range_state64_type)
+
+
 def bitcast(x: Any, dtype: Any) -> Any:
     """Reinterpret the bits of a NumPy number as another dtype of the same size."""
     return x.view(dtype)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from snncell.base.signals import import_once
+from snncell.kernels.intrinsics.builtins import independent
 
 analysis: Any = import_once("numba.core.analysis")
 ir: Any = import_once("numba.core.ir")
@@ -17,6 +18,23 @@ llvm: Any = import_once("llvmlite.ir")
 lowering: Any = import_once("numba.core.lowering")
 types: Any = import_once("numba.core.types")
 utils: Any = import_once("numba.core.ir_utils")
+values: Any = import_once("llvmlite.ir.values")
+
+
+class DistinctNode(values.MDValue):  # type: ignore[misc]
+    """A metadata node that differs from all others, for example the identity of a loop."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module, (), name=str(len(module.metadata)))
+
+    def descr(self, buf: Any) -> None:
+        """Write the definition of the node."""
+        buf += f"distinct !{{ {', '.join(x.get_reference() for x in self.operands)} }}", "\n"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class Lower(lowering.Lower):  # type: ignore[misc]
@@ -60,6 +78,59 @@ class Lower(lowering.Lower):  # type: ignore[misc]
             super().storevar(value, name)
         else:
             self.builder.store(value, self.getvar(name))
+
+    # --- Loops over `independent`: LLVM may vectorise them without checks whether arrays overlap -----------------------
+
+    def pre_lower(self) -> None:
+        """Find the innermost loops over `independent`, and make their metadata."""
+        super().pre_lower()
+        self._accesses: dict[int, Any] = {}  # the group of array accesses of the loop to which a block belongs
+        self._loops: dict[int, Any] = {}  # by header: the identity of the loop
+        self._label = 0
+        loops = analysis.compute_cfg_from_blocks(self.blocks).loops()
+        for header, loop in loops.items():
+            inner = not any(other != header and other in loop.body for other in loops)
+            steps = [each.value for label in loop.body for each in self.blocks[label].find_exprs("iternext")]
+            if inner and any(map(self._is_independent, steps)):
+                accesses, own = DistinctNode(self.module), DistinctNode(self.module)
+                parallel = self.module.add_metadata(["llvm.loop.parallel_accesses", accesses])
+                own.operands = (own, parallel)
+                self._loops[header] = own
+                self._accesses |= dict.fromkeys(loop.body, accesses)
+
+    def _is_independent(self, iterator: Any) -> bool:
+        """True if an iterator is that of `independent(n)`."""
+        begin = self._definition(iterator)
+        call = begin and self._definition(begin.value)
+        return (
+            bool(call)
+            and getattr(call, "op", "") == "call"
+            and getattr(self._definition(call.func), "value", None) is independent
+        )
+
+    def lower_block(self, block: Any) -> None:
+        """Lower a block."""
+        self._label = next(label for label, each in self.blocks.items() if each is block)
+        super().lower_block(block)
+
+    def lower_inst(self, inst: Any) -> None:
+        """Lower a statement."""
+        accesses = self._accesses.get(self._label)
+        if accesses is None:
+            super().lower_inst(inst)
+            return
+        known = {block: len(block.instructions) for block in self.function.blocks}
+        super().lower_inst(inst)
+        if isinstance(inst, ir.Jump) and inst.target in self._loops:
+            self.builder.basic_block.terminator.set_metadata("llvm.loop", self._loops[inst.target])
+        elif isinstance(inst, ir.SetItem | ir.StaticSetItem) or (
+            isinstance(inst, ir.Assign) and getattr(inst.value, "op", "") in ("getitem", "static_getitem")
+        ):
+            for block in self.function.blocks:
+                for each in block.instructions[known.get(block, 0) :]:
+                    # A variable in memory may have its value from the iteration before.
+                    if each.opname in ("load", "store") and not isinstance(each.operands[-1], llvm.AllocaInstr):
+                        each.set_metadata("llvm.access.group", accesses)
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         """Lower an operator with two operands."""
