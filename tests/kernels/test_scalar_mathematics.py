@@ -144,6 +144,21 @@ def test_loops_of_scalar_functions_are_vectorised(name: str, tmp_path: Path) -> 
     assert re.search(r"fmul <\d+ x (float|double)>", text)
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("arrays", [2, 24])
+@pytest.mark.parametrize("count", ["independent", "range"])
+def test_loop_with_many_arrays_is_vectorised(arrays: int, count: str, tmp_path: Path) -> None:
+    """Without `independent`, LLVM gives up if it must compare many arrays. A long body also has an extended jump."""
+    pairs = [f"x{n}, y{n}" for n in range(arrays)]
+    lines = ["from snncell.kernels.intrinsics.builtins import independent", "", ""]
+    lines += [f"def many(start, stop, {', '.join(pairs)}):", "    n = len(x0)", f"    for i in {count}(n):"]
+    lines += [f"        y{n}[i] = y{n}[i] * x{(n + 1) % arrays}[i] * x{n}[i]" for n in range(arrays)]
+    source = of_slots("many", "\n".join(lines) + "\n", ((dtypes.float32, 1, False), (dtypes.float32, 1, True)) * arrays)
+    _, linked = policy.compile_kernel(function_of(tmp_path / "many.py", source, "many"))
+    text = linked.owner.get_llvm_str()
+    assert bool(re.search(r"fmul <\d+ x float>", text)) == (count == "independent" or arrays == 2)
+
+
 # --- in operations ----------------------------------------------------------------------------------------------------
 
 

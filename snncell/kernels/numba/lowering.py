@@ -79,7 +79,7 @@ class Lower(lowering.Lower):  # type: ignore[misc]
         else:
             self.builder.store(value, self.getvar(name))
 
-    # --- Loops over `independent`: LLVM may vectorise them without checks whether arrays overlap -----------------------
+    # --- Loops over `independent`: LLVM may vectorise them without checks whether arrays overlap ----------------------
 
     def pre_lower(self) -> None:
         """Find the innermost loops over `independent`, and make their metadata."""
