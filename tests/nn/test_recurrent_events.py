@@ -20,9 +20,12 @@ def double(value):
 
 
 def simulate(times, weights, recurrent, spikes, delays=None, recurrent_delays=None, tau_mem=20.0, tau_syn=5.0):
-    """The spikes (N, K) of LIF neurons for one sample (N_in, K_in), from one queue of arrivals at single neurons."""
+    """The spikes (N, K), last states (N, 2) and maxima (N,) of LIF neurons for one sample (N_in, K_in).
+
+    There is one queue of arrivals at single neurons.
+    """
     neurons, queue, found = len(weights), [], [[] for _ in weights]
-    v, i, now = np.zeros(neurons), np.zeros(neurons), 0.0
+    v, i, now, highest = np.zeros(neurons), np.zeros(neurons), 0.0, np.zeros(neurons)
 
     def send(time, to_all, after):
         for n in range(neurons):
@@ -47,6 +50,8 @@ def simulate(times, weights, recurrent, spikes, delays=None, recurrent_delays=No
                 crossing = brentq(lambda s, n=n: potential(s, n) - 1.0, grid[over[0]], grid[over[0] + 1], xtol=1e-14)
                 if crossing < first:
                     first, which = crossing, n
+        within = np.linspace(0.0, first, 400)
+        highest = np.maximum(highest, [potential(within, n).max() for n in range(neurons)])
         decay = np.exp(-first / tau_syn)
         v, i, now = np.array([potential(first, n) for n in range(neurons)]), i * decay, now + first
         if which is not None:
@@ -57,7 +62,7 @@ def simulate(times, weights, recurrent, spikes, delays=None, recurrent_delays=No
             _, n, weight = heapq.heappop(queue)
             i[n] += weight
         else:
-            return [row + [INF] * (spikes - len(row)) for row in found]
+            return [row + [INF] * (spikes - len(row)) for row in found], np.stack([v, i], 1), highest
 
 
 def closed(weights, recurrent, spikes, delayed, dtype="float64"):
@@ -68,20 +73,22 @@ def closed(weights, recurrent, spikes, delayed, dtype="float64"):
     )  # fmt: skip
 
 
-def solved(weights, recurrent, spikes, delayed, dtype="float64", neuron=None, step=0.25):
+def solved(weights, recurrent, spikes, delayed, dtype="float64", neuron=None, step=0.25, output="times"):
     return nn.EventDense(
         neuron or nn.EventLIF(double(20.0), double(5.0), double(1.0), learnable=("tau_mem", "tau_syn", "v_threshold")),
         4, len(weights), t_max=T_MAX, step=step, spikes=spikes, max_delay=6.0 if delayed else None,
-        weight_init=Tensor(weights, dtype), recurrent_init=Tensor(recurrent, dtype), dtype=dtype,
+        weight_init=Tensor(weights, dtype), recurrent_init=Tensor(recurrent, dtype), dtype=dtype, output=output,
     )  # fmt: skip
 
 
+EVERY = ("times", "states", "maximum")
 KINDS = {"closed form": (closed, False), "solver": (solved, False), "solver with delays": (solved, True)}
 
 
 def draw(rng, kind, spikes=None, neurons=None, **options):
     """A layer with random weights of both signs, and its input times, some of them missing."""
-    make, delayed = KINDS[kind]
+    make, delayed = KINDS[kind.removesuffix(" of states")]
+    options |= {"step": 1.0, "output": EVERY} if kind.endswith("of states") else {}
     neurons = neurons or int(rng.integers(1, 7))
     weights, recurrent = rng.normal(2.0, 1.0, (neurons, 4)), rng.normal(0.0, 1.0, (neurons, neurons))
     layer = make(weights, recurrent, spikes or int(rng.integers(1, 9)), delayed, **options)
@@ -91,9 +98,11 @@ def draw(rng, kind, spikes=None, neurons=None, **options):
 
 
 def loss_of(layer, times):
-    found = layer(times)
-    weights = Tensor(np.sin(np.arange(math.prod(found.shape)) + 1.0).reshape(found.shape), found.dtype)
-    return (ops.where(found < INF, found, 0.0) * weights).sum()
+    found, loss = layer(times), 0.0
+    for one in found if isinstance(found, tuple) else (found,):
+        weights = Tensor(np.sin(np.arange(math.prod(one.shape)) + 1.0).reshape(one.shape), one.dtype)
+        loss = loss + (ops.where(one < INF, one, 0.0) * weights).sum()
+    return loss
 
 
 # --- spike times ------------------------------------------------------------------------------------------------------
@@ -107,11 +116,41 @@ def test_spikes_equal_a_simulation_with_one_queue(run, kind, seed):
     values = {name: getattr(layer, name, None) for name in ("delay", "recurrent_delay")}
     delays = [None if x is None else x.asnumpy() for x in values.values()]
     weights = layer.weight.asnumpy(), layer.recurrent_weight.asnumpy(), layer.spikes
-    wanted = np.array([simulate(sample, *weights, *delays) for sample in times])
+    wanted = np.array([simulate(sample, *weights, *delays)[0] for sample in times])
     found = run(layer)(Tensor(times)).asnumpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     layer.recurrent_weight.set_data(0.0 * layer.recurrent_weight)
     assert np.isfinite(wanted).sum() > 5 and (layer(Tensor(times)).asnumpy() < found - 0.01).any()
+
+
+@pytest.mark.parametrize("kind", ["solver", "solver with delays"])
+def test_states_and_maxima_equal_a_simulation_with_one_queue(kind, rng):
+    layer, times = draw(rng, kind, 30, 4, step=0.1, output=EVERY)
+    delays = [None if x is None else x.asnumpy() for x in (layer.delay, layer.recurrent_delay)]
+    weights = layer.weight.asnumpy() * [[1.0], [0.2], [1.0], [0.2]], layer.recurrent_weight.asnumpy(), layer.spikes
+    layer.weight.set_data(double(weights[0]))
+    found = [x.asnumpy() for x in layer(Tensor(times))]
+    wanted = zip(*(simulate(sample, *weights, *delays) for sample in times), strict=True)
+    for one, other, error in zip(found, wanted, (1e-5, 1e-5, 2e-3), strict=True):
+        np.testing.assert_allclose(one, np.array(other), atol=error)
+    assert np.isfinite(found[0]).any(2).mean() < 1.0 and (found[2] < 0.99).any()
+
+
+@pytest.mark.parametrize("output", ["states", "maximum"])
+def test_later_spikes_reset_a_neuron_but_are_not_sent(rng, output):
+    """Without connections, a layer equals one that is not recurrent, also if it finds one of several spikes."""
+    layer, times = draw(rng, "solver", 1, 5, step=0.1, output=output)
+    plain = nn.EventDense(
+        layer.neuron, 4, 5, t_max=T_MAX, step=0.1, weight_init=layer.weight.value(), dtype="float64", output=output
+    )
+    layer.recurrent_weight.set_data(0.0 * layer.recurrent_weight)
+    results = []
+    for one in (layer, plain):
+        gradient = snncell.grad(lambda t, one=one: loss_of(one, t))(Tensor(times))
+        results.append((one(Tensor(times)).asnumpy(), gradient.asnumpy()))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 if output == "states" else 1e-3)  # at the ends of other steps
+    assert output == "maximum" or results[0][1].any()
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("closed form", "float32"), *((kind, "float64") for kind in KINDS)])
@@ -192,12 +231,13 @@ def test_neuron_that_becomes_nan_leaves_others_alone():
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "solver of states", "solver with delays of states"])
 def test_gradients_equal_finite_differences(kind, seed):
     rng = np.random.default_rng(seed)
     layer, times = draw(rng, kind, 3, 4)
+    layer.weight.set_data(layer.weight * double([[1.0], [0.2], [1.0], [0.2]]))  # not all reach the threshold
     parameters, values = layer.trainable_params(), {"times": double(times)}
     of_times, of_all = jit(snncell.grad(lambda t: loss_of(layer, t), 0, parameters))(values["times"])
 

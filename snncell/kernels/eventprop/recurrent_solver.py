@@ -5,8 +5,8 @@ of that spike, and the neurons are independent within a window. If a window cont
 end, it is simulated again up to this arrival. The backward pass goes back through the windows: at each spike, it has
 passed all arrivals of this spike, so that the gradient of the spike is complete.
 
-The gradient takes the ends of windows for fixed. They move with the spikes, but as they divide steps only, their effect
-is a part of the error of the solver, of order step^4.
+The steps of all neurons end at the end of a window, which moves with the spike that arrives there, or with the start of
+the window. So the backward pass first computes the gradient of this time, from the steps that end and begin there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy import float64, inf
+from numpy import float64, inf, int64
 
 from snncell.kernels.arrays import empty
 from snncell.kernels.eventprop.solver import (
@@ -23,18 +23,34 @@ from snncell.kernels.eventprop.solver import (
     FINAL,
     FULL,
     IDLE,
+    LAST,
+    MOST_STEPS,
     STEP,
     begin_group,
     memory_of_part,
     prepare,
     simulate,
+    store_ends,
 )
-from snncell.kernels.eventprop.solver_adjoint import Simulation, add_lane, clear, kernel_with, sweep_back
+from snncell.kernels.eventprop.solver_adjoint import (
+    Simulation,
+    add_lane,
+    add_readout,
+    begin_back,
+    clear,
+    flow_back,
+    kernel_with,
+    sweep_back,
+)
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
 from snncell.kernels.intrinsics.elements import copy, row, tail
 from snncell.kernels.loops import LANES
 
-LATE = 4  # index of a constant, the relative delay of a spike: it arrives after it occurs, although its time is rounded
+# Indices of constants: the relative delay of a spike, which arrives after it occurs, although its time is rounded; and
+# the longest window. STEP is inf here, because steps end with the window.
+LATE, WINDOW = 4, 5
+AT_STEP, AT_FINAL = -1, -2  # ends of windows after the time WINDOW, and at the end of the simulation
+ROWS_BEFORE = 2  # of floats before a window, after the states: times and maxima
 
 
 @inline
@@ -49,6 +65,15 @@ def group_of(space: Any, place: Any) -> Any:
 
 
 @inline
+def memory_of_gradients(rest: Any, count: Any, states: Any, params: Any) -> Any:
+    """The gradients of a group's events, and the memory of `sweep_back`."""
+    of_events, outs = tail(rest, (states + ROWS_BEFORE) * LANES), (states + 1 + params) * LANES
+    lam = tail(of_events, count * LANES)
+    out = tail(lam, 2 * states * LANES)
+    return of_events, (lam, tail(lam, states * LANES), out, tail(out, outs), tail(out, 2 * outs))
+
+
+@inline
 def arrival_of(time: Any, constants: Any) -> Any:
     """The time at which a spike arrives without a delay."""
     return time + (abs(time) + 1e-30) * constants[LATE]
@@ -56,7 +81,7 @@ def arrival_of(time: Any, constants: Any) -> Any:
 
 @call_once
 def run_group(
-    space: Any, place: Any, n0: Any, neurons: Any, wanted: Any, weights: Any, found: Any, again: Any, logged: Any,
+    space: Any, place: Any, n0: Any, neurons: Any, limits: Any, weights: Any, found: Any, again: Any, logged: Any,
     constants: Any,
 ) -> Any:  # fmt: skip
     """Simulate a group until the end of the window; return the number of its steps. With `again`, repeat the window."""
@@ -64,10 +89,12 @@ def run_group(
     y, z, p, events, log, lane_values, last, highest, _scratch, rest, numbers_before = group_of(space, place)
     when, which, apart, counts, of_each = events
     now, _length, _weight, _above, _below, places = lane_values
-    numbers, now_before, size = tail(counts, 2 * LANES), tail(rest, states * LANES), states * LANES
-    places_before, totals, steps = (
-        tail(numbers_before, LANES), tail(numbers_before, 2 * LANES), tail(numbers_before, 3 * LANES)
-    )  # fmt: skip
+    wanted, limit, watched = limits
+    _value, maximum, point = highest
+    numbers, size = tail(counts, 2 * LANES), states * LANES
+    now_before, maximum_before = tail(rest, size), tail(rest, size + LANES)
+    places_before, totals = tail(numbers_before, LANES), tail(numbers_before, 2 * LANES)
+    steps, point_before = tail(numbers_before, 3 * LANES), tail(numbers_before, 4 * LANES)
     first = steps[0] if logged != 0 else 0
     _log_y, _log_z, _log_length, kinds, _most = log
     if again != 0:
@@ -77,9 +104,11 @@ def run_group(
     for lane in range(LANES):
         if again != 0:
             now[lane], places[lane], numbers[lane] = now_before[lane], places_before[lane], numbers_before[lane]
+            maximum[lane], point[lane] = maximum_before[lane], point_before[lane]
         else:
             now_before[lane], places_before[lane], numbers_before[lane] = now[lane], places[lane], numbers[lane]
-        running = n0 + lane < neurons and numbers[lane] < wanted and now[lane] == now[lane]
+            maximum_before[lane], point_before[lane] = maximum[lane], point[lane]
+        running = n0 + lane < neurons and numbers[lane] < limit and now[lane] == now[lane]
         kinds[first * LANES + lane] = FULL if running else IDLE
         counts[lane] = places[lane]
         if running:
@@ -87,11 +116,11 @@ def run_group(
                 found[(n0 + lane) * wanted + k] = inf
             while counts[lane] < totals[lane] and when[apart * lane + counts[lane]] < constants[END]:
                 counts[lane] += 1
-    spikes = tail(found, n0 * wanted), wanted, wanted, numbers
+    spikes = tail(found, n0 * wanted), wanted, limit, numbers
     lanes = least(LANES, neurons - n0)
-    events = when, which, apart, counts, of_each
+    events, ends = (when, which, apart, counts, of_each), (last, watched, highest)
     steps_after = simulate(
-        events, n0, lanes, weights, p, y, z, states, spikes, (last, 0, highest), log, lane_values, constants, first
+        events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants, first
     )
     for lane in range(LANES):
         now[lane] = constants[END] if now[lane] == now[lane] else now[lane]
@@ -99,66 +128,86 @@ def run_group(
 
 
 @call_once
-def first_arrival(
-    space: Any, base: Any, neurons: Any, inputs: Any, wanted: Any, delays: Any, found: Any, constants: Any
-) -> Any:
-    """The time of the first arrival of a spike of the present window, or inf."""
-    best = float64(inf)
-    for n in range(neurons):
-        _y, _z, _p, events, _log, _lane_values, _last, _highest, _scratch, _rest, before = group_of(
-            space, base + n // LANES
-        )
-        _when, _which, _apart, counts, _of_each = events
-        for k in range(before[n % LANES], counts[2 * LANES + n % LANES]):
-            time, delay = arrival_of(float64(found[n * wanted + k]), constants), row(delays, inputs + n)
-            for target in range(neurons):
-                arrival = time + float64(delay[target])
-                best = arrival if arrival < best else best
-    return best
+def insert_event(space: Any, place: Any, lane: Any, time: Any, number: Any) -> None:
+    """Insert an arrival into the events of a neuron, which are sorted by time."""
+    _y, _z, _p, events, _log, lane_values, _last, _highest, _scratch, _rest, integers = group_of(space, place)
+    when, which, apart, _counts, _of_each = events
+    _now, _length, _weight, _above, _below, places = lane_values
+    event = integers[2 * LANES + lane]
+    while event > places[lane] and when[apart * lane + event - 1] > time:
+        when[apart * lane + event] = when[apart * lane + event - 1]
+        which[apart * lane + event] = which[apart * lane + event - 1]
+        event -= 1
+    when[apart * lane + event] = time
+    which[apart * lane + event] = number
+    integers[2 * LANES + lane] += 1
 
 
 @call_once
-def insert_arrivals(
-    space: Any, base: Any, neurons: Any, inputs: Any, wanted: Any, delays: Any, found: Any, constants: Any
-) -> None:
-    """Insert the spikes of the present window into the events of all neurons, which are sorted by time."""
+def find_arrivals(
+    space: Any, base: Any, neurons: Any, inputs: Any, wanted: Any, delays: Any, found: Any, insert: Any, constants: Any
+) -> Any:
+    """The time of the first arrival of a spike of the present window, or inf, and the number of the spike and target.
+
+    This number is that of the spike in `found`, times the number of neurons, plus the target. With `insert`, all
+    arrivals become events of their targets.
+    """
+    best, which = float64(inf), 0
     for n in range(neurons):
-        _y, _z, _p, events, _log, _lane_values, _last, _highest, _scratch, _rest, before = group_of(
-            space, base + n // LANES
-        )
-        _when, _which, _apart, own_counts, of_each = events
-        for k in range(before[n % LANES], own_counts[2 * LANES + n % LANES]):
+        memory = group_of(space, base + n // LANES)
+        _when, _which, _apart, counts, of_each = memory[3]
+        for k in range(memory[10][n % LANES], least(counts[2 * LANES + n % LANES], wanted)):
             time, delay = arrival_of(float64(found[n * wanted + k]), constants), row(delays, inputs + n)
             for target in range(neurons):
-                arrival, lane = time + float64(delay[target]), target % LANES
-                if arrival < constants[FINAL]:
-                    _y2, _z2, _p2, others, _log2, lane_values, _last2, _highest2, _scratch2, _rest2, integers = (
-                        group_of(space, base + target // LANES)
-                    )
-                    when, which, apart, _counts, _ = others
-                    _now, _length, _weight, _above, _below, places = lane_values
-                    place = integers[2 * LANES + lane]
-                    while place > places[lane] and when[apart * lane + place - 1] > arrival:
-                        when[apart * lane + place] = when[apart * lane + place - 1]
-                        which[apart * lane + place] = which[apart * lane + place - 1]
-                        place -= 1
-                    when[apart * lane + place] = arrival
-                    which[apart * lane + place] = (inputs + n) * of_each + k
-                    integers[2 * LANES + lane] += 1
+                arrival = time + float64(delay[target])
+                if arrival < best:
+                    best, which = arrival, (n * wanted + k) * neurons + target
+                if insert != 0 and arrival < constants[FINAL]:
+                    insert_event(space, base + target // LANES, target % LANES, arrival, (inputs + n) * of_each + k)
+    return best, which
+
+
+@call_once
+def run_window(
+    space: Any, base: Any, begin: Any, weights: Any, delays: Any, found: Any, limits: Any, logged: Any, constants: Any
+) -> Any:
+    """Simulate all groups in the window from `begin` on; return its end, and the arrival there, AT_STEP or AT_FINAL."""
+    rows, neurons = weights.shape
+    wanted, _limit, _watched = limits
+    end, source, again, done = begin + constants[WINDOW], int64(AT_STEP), 0, 0
+    if end >= constants[FINAL]:
+        end, source = constants[FINAL], int64(AT_FINAL)
+    while done == 0:
+        constants[END] = end
+        for group in range((neurons + LANES - 1) // LANES):
+            integers = group_of(space, base + group)[10]
+            integers[3 * LANES + 1] = run_group(
+                space, base + group, group * LANES, neurons, limits, weights, found, again, logged, constants
+            )
+        arrival, which = find_arrivals(space, base, neurons, rows - neurons, wanted, delays, found, again, constants)
+        done = 1
+        if again == 0 and arrival < end:
+            end, source, again, done = arrival, which, 1, 0
+    if again == 0:
+        find_arrivals(space, base, neurons, rows - neurons, wanted, delays, found, 1, constants)
+    return end, source
 
 
 @call_once
 def run_sample(
-    space: Any, base: Any, time: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, wanted: Any,
+    space: Any, base: Any, time: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, limits: Any,
     marks: Any, logged: Any, constants: Any,
 ) -> Any:  # fmt: skip
     """Find the spikes of a sample; return the number of windows.
 
-    With `logged`, the log keeps all steps, and `marks` has the number of steps of each group at the end of each window.
+    `limits` has the number of spike times per neuron, the number of spikes that ends a simulation, and whether to find
+    the maximum of `readout`. With `logged`, the log keeps all steps, and `marks` has a row of zeros and one for each
+    window: the number of steps of each group at its end, and the arrival there, AT_STEP or AT_FINAL.
     """
     _floats, _integers, count, _of_each, _states, _rows, _most = space
-    rows, neurons = weights.shape
-    inputs, groups, windows, begin = rows - neurons, (neurons + LANES - 1) // LANES, 0, float64(0.0)
+    _, neurons = weights.shape
+    wanted, _limit, _watched = limits
+    groups, windows, begin = (neurons + LANES - 1) // LANES, 0, float64(0.0)
     for k in range(neurons * wanted):
         found[k] = inf
     for group in range(groups):
@@ -172,39 +221,26 @@ def run_sample(
             integers[2 * LANES + lane] = counts[lane]
         integers[3 * LANES] = 0
     while begin < constants[FINAL]:
-        end = begin + constants[STEP]
-        end = end if end < constants[FINAL] else constants[FINAL]
-        again, done = 0, 0
-        while done == 0:
-            constants[END] = end
-            for group in range(groups):
-                integers = group_of(space, base + group)[10]
-                integers[3 * LANES + 1] = run_group(
-                    space, base + group, group * LANES, neurons, wanted, weights, found, again, logged, constants
-                )
-            arrival = (
-                first_arrival(space, base, neurons, inputs, wanted, delays, found, constants) if again == 0 else inf
-            )
-            done = 0 if arrival < end else 1
-            if done == 0:
-                end, again = arrival, 1
-        insert_arrivals(space, base, neurons, inputs, wanted, delays, found, constants)
+        begin, source = run_window(space, base, begin, weights, delays, found, limits, logged, constants)
+        windows += 1
         for group in range(groups):
             integers = group_of(space, base + group)[10]
             steps = integers[3 * LANES + 1]
             integers[3 * LANES] = steps if logged != 0 else integers[3 * LANES] + steps
             if logged != 0:
-                marks[windows * groups + group] = steps
-        windows += 1
-        begin = end
+                marks[windows * (groups + 1) + group] = steps
+                marks[windows * (groups + 1) + groups] = source
+            if steps >= MOST_STEPS:
+                begin = constants[FINAL]
     return windows
 
 
 def find_in_windows(
-    start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, sizes: Any,
-    floats: Any, integers: Any, own_constants: Any, marks: Any, of_each: Any, most: Any, constants: Any,
+    start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, last: Any,
+    maximum: Any, sizes: Any, floats: Any, integers: Any, own_constants: Any, marks: Any, of_each: Any, most: Any,
+    limit: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the first spikes of each neuron, `found` (B, N K), as `find_with_solver`.
+    """Find the first spikes of each neuron, `found` (B, N K), its last states and its maximum, as `find_with_solver`.
 
     `times` (B, (N_in + N) K) has inf for the spikes of the layer; `weights` and `delays` are (N_in + N, N). For each
     part, `sizes` has the largest numbers of windows and of steps of a group.
@@ -212,52 +248,87 @@ def find_in_windows(
     samples, count = times.shape
     _, neurons = weights.shape
     _, wanted = found.shape
+    _, of_last = last.shape
+    _, watched = maximum.shape
     states, _ = initial.shape
     rows, _ = values.shape
     parts, _ = sizes.shape
-    wanted, groups = wanted // neurons, (neurons + LANES - 1) // LANES
+    groups = (neurons + LANES - 1) // LANES
     space = floats, integers, count, of_each, states, rows, most
+    limits = wanted // neurons, limit, watched
     for part in range(start, stop):
         own, size = row(own_constants, part), row(sizes, part)
-        for k in range(LATE + 1):
+        for k in range(WINDOW + 1):
             own[k] = constants[k]
         size[0], size[1] = 0, 0
         for sample in range(part * samples // parts, (part + 1) * samples // parts):
             windows = run_sample(
-                space, part * groups, row(times, sample), weights, delays, initial, values, row(found, sample), wanted,
+                space, part * groups, row(times, sample), weights, delays, initial, values, row(found, sample), limits,
                 row(marks, part), 0, own,
             )  # fmt: skip
             size[0] = windows if windows > size[0] else size[0]
             for group in range(groups):
-                steps = group_of(space, part * groups + group)[10][3 * LANES]
+                memory, n0 = group_of(space, part * groups + group), group * LANES
+                steps, ends = memory[10][3 * LANES], (memory[6], watched, memory[7])
                 size[1] = steps if steps > size[1] else size[1]
+                lanes = least(LANES, neurons - n0)
+                store_ends(n0, lanes, of_last // neurons, neurons, ends, row(last, sample), row(maximum, sample))
+
+
+@call_once
+def back_through_end(
+    space: Any, place: Any, n0: Any, neurons: Any, window: Any, marks: Any, maximum: Any, watched: Any,
+    of_values: Any, params: Any,
+) -> Any:  # fmt: skip
+    """The gradient of the end of a window: of a group's steps that end and begin there, and of maxima there."""
+    _floats, _integers, count, _of_each, states, _rows, _most = space
+    _y, _z, p, _events, log, lane_values, _last, highest, _scratch, rest, _before = group_of(space, place)
+    log_y, log_z, log_length, kinds, _most = log
+    _value, _maximum, point = highest
+    _of_events, memory = memory_of_gradients(rest, count, states, params)
+    lam, _seed, out, _other, _third = memory
+    of_time, lanes, every = lane_values[0], least(LANES, neurons - n0), (neurons + LANES - 1) // LANES + 1
+    size, total = states * LANES, float64(0.0)
+    for m in range(marks[window * every + n0 // LANES], marks[(window + 1) * every + n0 // LANES]):
+        y, z, length = tail(log_y, m * size), tail(log_z, m * size), tail(log_length, m * LANES)
+        ending = 0
+        for lane in range(lanes):
+            if kinds[m * LANES + lane] == LAST:
+                ending += 1
+                if watched != 0 and point[lane] == 2 * m + 1:
+                    given = float64(maximum[n0 + lane])
+                    add_readout(lane, n0 + lane, z, p, states, params, given, memory, of_values, neurons)
+                    point[lane] = -1  # so that `sweep_back` does not add it again
+        if ending > 0:
+            flow_back(y, length, p, lam, out)
+            for lane in range(lanes):
+                if kinds[m * LANES + lane] == LAST:
+                    total += of_time[lane] + out[size + lane]
+    return total
 
 
 @call_once
 def back_through_window(
-    space: Any, place: Any, n0: Any, window: Any, groups: Any, marks: Any, weights: Any, found: Any, wanted: Any,
-    gradient: Any, of_time: Any, of_weights: Any, of_delays: Any, of_values: Any, params: Any, constants: Any,
+    space: Any, place: Any, n0: Any, window: Any, marks: Any, weights: Any, found: Any, limits: Any, gradient: Any,
+    maximum: Any, of_time: Any, of_weights: Any, of_delays: Any, of_values: Any, params: Any, constants: Any,
 ) -> None:  # fmt: skip
     """Go back through a window of a group, and give the gradients of its events to their sources."""
     _floats, _integers, count, _of_each, states, _rows, _most = space
     _y, _z, p, events, log, lane_values, last, highest, _scratch, rest, before = group_of(space, place)
     _when, which, apart, counts, of_each = events
     _now, _length, _weight, _above, _below, places = lane_values
+    wanted, limit, watched = limits
     rows, neurons = weights.shape
-    inputs, lanes, outs = rows - neurons, least(LANES, neurons - n0), (states + 1 + params) * LANES
-    of_events = tail(rest, (states + 1) * LANES)
-    lam = tail(of_events, count * LANES)
-    out = tail(lam, 2 * states * LANES)
-    memory = lam, tail(lam, states * LANES), out, tail(out, outs), tail(out, 2 * outs)
+    inputs, lanes, every = rows - neurons, least(LANES, neurons - n0), (neurons + LANES - 1) // LANES + 1
+    of_events, memory = memory_of_gradients(rest, count, states, params)
     for lane in range(lanes):
         before[lane] = places[lane]
-    group = n0 // LANES
-    first = marks[(window - 1) * groups + group] if window > 0 else 0
-    spikes = tail(found, n0 * wanted), wanted, wanted, tail(counts, 2 * LANES)
+    spikes = tail(found, n0 * wanted), wanted, limit, tail(counts, 2 * LANES)
+    gradients = tail(gradient, n0 * wanted), tail(maximum, n0 if watched != 0 else 0)
     sweep_back(
-        marks[window * groups + group], events, n0, lanes, weights, p, states, params,
-        (tail(gradient, n0 * wanted), gradient), spikes, (last, 0, highest), log, lane_values, memory, of_events,
-        of_weights, of_values, constants, first,
+        marks[(window + 1) * every + n0 // LANES], events, n0, lanes, weights, p, states, params, gradients, spikes,
+        (last, watched, highest), log, lane_values, memory, of_events, of_weights, of_values, constants,
+        marks[window * every + n0 // LANES],
     )  # fmt: skip
     for lane in range(lanes):
         for event in range(places[lane], before[lane]):
@@ -270,51 +341,78 @@ def back_through_window(
                 of_time[number] += own
 
 
+@call_once
+def back_through_sample(
+    space: Any, base: Any, windows: Any, marks: Any, weights: Any, found: Any, limits: Any, gradient: Any,
+    maximum: Any, of_time: Any, of_weights: Any, of_delays: Any, of_values: Any, params: Any, constants: Any,
+) -> None:  # fmt: skip
+    """Go back through all windows of a sample."""
+    wanted, _limit, watched = limits
+    rows, neurons = weights.shape
+    groups, of_end = (neurons + LANES - 1) // LANES, float64(0.0)
+    for window in range(windows - 1, -1, -1):
+        source = marks[(window + 1) * (groups + 1) + groups]
+        for group in range(groups if source != AT_FINAL else 0):
+            of_end += back_through_end(
+                space, base + group, group * LANES, neurons, window, marks, maximum, watched, of_values, params
+            )
+        if source >= 0:  # otherwise, the end moves with the start, which is the end of the window before
+            spike, target = source // neurons, source % neurons
+            gradient[spike] += of_end
+            of_delays[(rows - neurons + spike // wanted) * neurons + target] += of_end
+            of_end = float64(0.0)
+        for group in range(groups):
+            back_through_window(
+                space, base + group, group * LANES, window, marks, weights, found, limits, gradient, maximum,
+                of_time, of_weights, of_delays, of_values, params, constants,
+            )  # fmt: skip
+
+
 def send_back_in_windows(
     start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any,
-    gradients: Any, of_times: Any, of_weights: Any, of_delays: Any, of_initial: Any, of_values: Any, of_spikes: Any,
-    floats: Any, integers: Any, own_constants: Any, marks: Any, of_each: Any, most: Any, params: Any, constants: Any,
+    gradients: Any, last: Any, maximum: Any, of_times: Any, of_weights: Any, of_delays: Any, of_initial: Any,
+    of_values: Any, of_spikes: Any, floats: Any, integers: Any, own_constants: Any, marks: Any, of_each: Any,
+    most: Any, params: Any, limit: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Compute the gradients of all inputs of `find_in_windows` from those of the spikes, as `send_back_with_solver`."""
+    """Compute the gradients of the inputs of `find_in_windows` from those of its outputs."""
     samples, count = times.shape
     _, neurons = weights.shape
     _, wanted = found.shape
+    _, of_last = last.shape
+    _, watched = maximum.shape
     states, _ = initial.shape
     rows, _ = values.shape
     parts, _ = of_spikes.shape
-    wanted, groups = wanted // neurons, (neurons + LANES - 1) // LANES
+    groups = (neurons + LANES - 1) // LANES
     space = floats, integers, count, of_each, states, rows, most
+    limits = wanted // neurons, limit, watched
     for part in range(start, stop):
         own, mark, gradient = row(own_constants, part), row(marks, part), row(of_spikes, part)
-        for k in range(LATE + 1):
+        for k in range(WINDOW + 1):
             own[k] = constants[k]
         for sample in range(part * samples // parts, (part + 1) * samples // parts):
             spikes, of_time, given = row(found, sample), row(of_times, sample), row(gradients, sample)
             windows = run_sample(
-                space, part * groups, row(times, sample), weights, delays, initial, values, spikes, wanted, mark, 1,
+                space, part * groups, row(times, sample), weights, delays, initial, values, spikes, limits, mark, 1,
                 own,
             )  # fmt: skip
             clear(of_time, count)
-            for k in range(neurons * wanted):
+            for k in range(wanted):
                 gradient[k] = float64(given[k])
             for group in range(groups):
-                _y, _z, _p, _events, _log, lane_values, _last, _highest, _scratch, rest, _integers = group_of(
-                    space, part * groups + group
-                )
-                clear(lane_values[0], LANES)
-                clear(tail(rest, (states + 1) * LANES), (count + states) * LANES)
-            for window in range(windows - 1, -1, -1):
-                for group in range(groups):
-                    back_through_window(
-                        space, part * groups + group, group * LANES, window, groups, mark, weights, spikes, wanted,
-                        gradient, of_time, row(of_weights, part), row(of_delays, part), row(of_values, part), params,
-                        own,
-                    )  # fmt: skip
+                memory, n0 = group_of(space, part * groups + group), group * LANES
+                of_events, more = memory_of_gradients(memory[9], count, states, params)
+                clear(of_events, count * LANES)
+                begin_back(n0, neurons, states, row(last, sample), of_last // neurons, more[0], memory[5][0])
+            back_through_sample(
+                space, part * groups, windows, mark, weights, spikes, limits, gradient, row(maximum, sample), of_time,
+                row(of_weights, part), row(of_delays, part), row(of_values, part), params, own,
+            )  # fmt: skip
             for group in range(groups):
-                rest = group_of(space, part * groups + group)[9]
-                lam = tail(rest, (states + 1 + count) * LANES)
-                for lane in range(least(LANES, neurons - group * LANES)):
-                    add_lane(row(of_initial, part), group * LANES + lane, neurons, lam, 1.0, lane, states)
+                memory, n0 = group_of(space, part * groups + group), group * LANES
+                _of_events, more = memory_of_gradients(memory[9], count, states, params)
+                for lane in range(least(LANES, neurons - n0)):
+                    add_lane(row(of_initial, part), n0 + lane, neurons, more[0], 1.0, lane, states)
 
 
 # --- Running the kernels ----------------------------------------------------------------------------------------------
@@ -323,66 +421,77 @@ PARTS = 16  # the maximum number of units, because the backward pass keeps all s
 
 
 class RecurrentSimulation(Simulation):
-    """`Simulation` of a recurrent layer: weights and delays are (N_in + N, N), and the outputs are spike times only."""
+    """`Simulation` of a recurrent layer: weights and delays are (N_in + N, N).
+
+    The spikes of a neuron after its K-th end its simulation, or reset it, and no other neuron gets them.
+    """
 
     def __init__(self, functions: str, arrays: Any, params: int, spikes: int, step: float, **more: Any) -> None:
         times, weights, delays, *others = arrays
-        self.outside = times.shape
+        self.outside, self.spikes = times.shape, spikes
         room = (0, 0), (0, weights.shape[1]), (0, max(spikes - times.shape[2], 0))
         times = np.pad(times, room, constant_values=np.inf)
         self.with_delays = delays.size > 0
         delays = delays if self.with_delays else np.zeros_like(weights)
         super().__init__(functions, [times, weights, delays, *others], params, spikes, step, **more)
         self.of_each, self.groups = times.shape[2], -(-self.neurons // LANES)
-        self.constants = np.append(self.constants, max(2.0 * float(np.finfo(self.dtype).eps), 2.0**-30))
+        self.constants = np.append(self.constants, [max(2.0 * float(np.finfo(self.dtype).eps), 2.0**-30), step])
+        self.constants[STEP] = np.inf
         self.parts = max(1, min(self.samples, PARTS))
         self.grain = int(self.grain and self.parts > 1)
 
     def _scratch(self, most: int, more: int, windows: int) -> tuple[Any, ...]:
         parts, self.parts = self.parts, self.parts * self.groups
-        floats, integers = self._memory(most, more + (self.states + 1) * LANES)
+        floats, integers = self._memory(most, more + (self.states + ROWS_BEFORE) * LANES)
         self.parts = parts
-        integers = empty((len(integers), integers.shape[1] + 4 * LANES), integers.dtype)
-        marks = empty((parts, max(windows * self.groups, 1)), np.dtype(np.int64))
-        return floats, integers, empty((parts, LATE + 1), np.dtype(float)), marks
+        integers = empty((len(integers), integers.shape[1] + 5 * LANES), integers.dtype)
+        marks = np.zeros((parts, (windows + 1) * (self.groups + 1)), np.int64)
+        return floats, integers, empty((parts, WINDOW + 1), np.dtype(float)), marks
 
-    def _run(self) -> tuple[Any, int, int]:
-        found = empty((self.samples, self.neurons * self.spikes), self.dtype)
+    def _run(self) -> tuple[list[Any], int, int]:
+        widths = self.spikes, *self.widths[1:]
+        outs = [empty((self.samples, self.neurons * width), self.dtype) for width in widths]
         sizes = empty((self.parts, 2), np.dtype(np.int64))
-        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* int64[2]* float64[2]* int64[2]* float64[2]* int64[2]* " + (
-            "int64 int64 float64[1]"
+        kinds = (
+            "T[2] " * 3
+            + "float64[2] " * 2
+            + "T[2]* " * 3
+            + "int64[2]* float64[2]* " * 2
+            + ("int64[2]* int64 int64 int64 float64[1]")
         )
         kernel = kernel_with(self.functions, find_in_windows, kinds, self.dtype)
-        memory = self._scratch(2, 0, 0)
-        kernel(self.parts, self.grain, *self.arrays, found, sizes, *memory, self.of_each, 2, self.constants)
+        options = self.of_each, 2, self.limit, self.constants
+        kernel(self.parts, self.grain, *self.arrays, *outs, sizes, *self._scratch(2, 0, 0), *options)
         self._rows_of_log(sizes[:, 1])
-        return found, int(sizes[:, 0].max()), int(sizes[:, 1].max())
-
-    @property
-    def spikes(self) -> int:
-        """K, the number of spikes per neuron."""
-        return self.widths[0]
+        return outs, int(sizes[:, 0].max()), int(sizes[:, 1].max())
 
     def find(self) -> list[Any]:
-        """The spike times (B, N, K), and two results without elements, as of `Simulation`."""
-        found = self._run()[0].reshape(self.samples, self.neurons, -1)
-        return [found, found[..., :0], found[..., :0]]
+        """As `Simulation.find`; the spike times are always found."""
+        return self._results(self._run()[0])
 
     def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
-        """The gradients of times, weights, delays, initial states and constants, from those of the spikes."""
-        found, windows, steps = self._run()
+        """As `Simulation.send_back`."""
+        (found, *_), windows, steps = self._run()
+        given = self._gradients(gradients, last, maximum)
+        given[0] = np.zeros_like(found) if gradients is None else given[0]
         of_times = empty(self.arrays[0].shape, self.dtype)
         shapes = [(self.inputs, self.neurons)] * 2 + [(self.states, self.neurons), (self.params, self.neurons)]
         totals = [np.zeros((self.parts, max(math.prod(shape), 1))) for shape in shapes]
-        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2]* float64[2]* float64[2]* float64[2]* " + (
-            "float64[2]* float64[2]* float64[2]* int64[2]* float64[2]* int64[2]* int64 int64 int64 float64[1]"
+        kinds = (
+            "T[2] " * 3
+            + "float64[2] " * 2
+            + "T[2]* "
+            + "T[2] " * 3
+            + "T[2]* "
+            + "float64[2]* " * 6
+            + ("int64[2]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]")
         )
         more = self.events * LANES + (2 * self.states + 3 * (self.states + 1 + self.params)) * LANES
+        options = self.of_each, steps + 2, self.params, self.limit, self.constants
         kernel_with(self.functions, send_back_in_windows, kinds, self.dtype)(
-            self.parts, self.grain, *self.arrays, found,
-            np.ascontiguousarray(gradients).reshape(self.samples, -1), of_times, *totals,
-            empty((self.parts, self.neurons * self.spikes), np.dtype(float)),
-            *self._scratch(steps + 2, more, windows), self.of_each, steps + 2, self.params, self.constants,
+            self.parts, self.grain, *self.arrays, found, *given, of_times, *totals,
+            empty((self.parts, found.shape[1]), np.dtype(float)),
+            *self._scratch(steps + 2, more, windows), *options,
         )  # fmt: skip
         sums = [x.sum(0)[: math.prod(shape)].reshape(shape) for x, shape in zip(totals, shapes, strict=True)]
         sums[1] = sums[1] if self.with_delays else sums[1][:0]

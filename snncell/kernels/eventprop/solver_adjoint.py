@@ -213,6 +213,16 @@ def clear(x: Any, count: Any) -> None:
 
 
 @call_once
+def begin_back(n0: Any, neurons: Any, states: Any, of_last: Any, rows: Any, lam: Any, of_time: Any) -> None:
+    """Begin the way back of a group, with the gradients of `rows` of its last states."""
+    clear(lam, states * LANES)
+    clear(of_time, LANES)
+    for k in range(rows):
+        for lane in range(least(LANES, neurons - n0)):
+            lam[k * LANES + lane] = float64(of_last[k * neurons + n0 + lane])
+
+
+@call_once
 def send_back_group(
     time: Any, of_time: Any, found: Any, gradients: Any, wanted: Any, limit: Any, delays: Any, delayed: Any, n0: Any,
     count: Any, events: Any, weights: Any, initial: Any, values: Any, p: Any, y: Any, z: Any, ends: Any, log: Any,
@@ -238,11 +248,7 @@ def send_back_group(
     if steps >= most:
         return steps
     clear(of_events, count * (LANES if delayed != 0 else 1))
-    clear(lam, states * LANES)
-    clear(lane_values[0], LANES)
-    for k in range(rows):
-        for lane in range(lanes):
-            lam[k * LANES + lane] = float64(of_last[k * neurons + n0 + lane])
+    begin_back(n0, neurons, states, of_last, rows, lam, lane_values[0])
     sweep_back(
         steps, events, n0, lanes, weights, p, states, params, (gradient, of_maximum), spikes, ends, log, lane_values,
         memory, of_events, of_weights, of_values, constants, 0,
@@ -396,21 +402,24 @@ class Simulation:
         sizes = self.delayed, self.limit, self.constants
         kernel(self.parts, self.grain, *self.arrays, *outs, steps, *memory, 2, *sizes)
         self._rows_of_log(steps)
-        found = outs[0].reshape(self.samples, self.neurons, -1)
+        return self._results(outs)
+
+    def _results(self, outs: list[Any]) -> list[Any]:
         last = outs[1].reshape(self.samples, -1, self.neurons).swapaxes(1, 2)
-        return [found, np.ascontiguousarray(last), outs[2]]
+        return [outs[0].reshape(self.samples, self.neurons, -1), np.ascontiguousarray(last), outs[2]]
+
+    def _gradients(self, found: Any, last: Any, maximum: Any) -> list[Any]:
+        """The gradients of the results as `find` stores them; None becomes an array without elements."""
+        given = found, None if last is None else last.swapaxes(1, 2), maximum
+        nothing = empty((self.samples, 0), self.dtype)
+        return [nothing if x is None else np.ascontiguousarray(x).reshape(self.samples, -1) for x in given]
 
     def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
         """The gradients of times, weights, delays, initial states and constants, from those of the outputs.
 
         These are the results of `find`; those that are not in `outputs` must be None.
         """
-        flat, nothing = self.arrays[0], empty((self.samples, 0), self.dtype)
-        last = None if last is None else last.swapaxes(1, 2)
-        given = [
-            nothing if x is None else np.ascontiguousarray(x).reshape(self.samples, -1)
-            for x in (gradients, last, maximum)
-        ]
+        flat, given = self.arrays[0], self._gradients(gradients, last, maximum)
         found, of_times = empty(given[0].shape, self.dtype), empty(flat.shape, self.dtype)
         shapes = [(self.inputs, self.neurons), (self.inputs * self.delayed, self.neurons)]
         shapes += [(self.states, self.neurons), (self.params, self.neurons)]

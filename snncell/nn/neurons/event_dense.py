@@ -93,9 +93,9 @@ def _refuse_device(*_: Any, **__: Any) -> Any:
 
 # `silent` is always inf: see `spike_times` in `eventprop.py`.
 solve = _Solve("solve_event_driven", _find, multiple=True)
-solve.def_on_gpu(_refuse_device)
+solve.def_there(_refuse_device)
 solve_back = _SolveBack("solve_event_driven_back", _send_back, multiple=True)
-solve_back.def_on_gpu(_refuse_device)
+solve_back.def_there(_refuse_device)
 
 
 @solve.def_bprop
@@ -128,9 +128,8 @@ class EventDense(Ranged, Settings):
     If the spike condition rises through 0 within a step, false position finds the time s up to rounding, and the state
     is reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
 
-    The gradient is exact for this computation (implicit function theorem), in recurrent layers up to step^4. With c the
-    spike condition, p the Parameters in the equations, y the state at the start of the step, and F(y, s) the state
-    after a time s,
+    The gradient is exact for this computation (implicit function theorem). With c the spike condition, p the Parameters
+    in the equations, y the state at the start of the step, and F(y, s) the state after a time s,
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
@@ -142,9 +141,10 @@ class EventDense(Ranged, Settings):
 
     `output` chooses the results. For losses of voltages, the last layer returns the states at t_max, "states", or the
     maximum of the potential over time, "maximum". Then K spikes do not end the simulation of a neuron; later spikes
-    reset it, and are not returned. The maximum is that of the values at the ends of all steps, before and after each
-    spike, and its gradient is exact for these values. Between the ends, a smooth potential can be higher by
-    max |v''| step^2 / 8. For the integral of a potential over time, add a state whose derivative is the potential.
+    reset it, but are not returned, and no recurrent connection sends them. The maximum is that of the values at the
+    ends of all steps, before and after each spike, and its gradient is exact for these values. Between the ends, a
+    smooth potential can be higher by max |v''| step^2 / 8. For the integral of a potential over time, add a state whose
+    derivative is the potential.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
@@ -249,12 +249,7 @@ class EventDense(Ranged, Settings):
         outputs = self._outputs()
         if not outputs or len(set(outputs)) < len(outputs):
             raise ArgumentError(f"EventDense: output must name one or more results, each once, not {self.output!r}.")
-        if self.recurrent_weight is not None and outputs != ("times",):
-            raise ArgumentError(
-                f"EventDense: output={self.output!r} needs a layer without recurrent weights. Leave out "
-                f'recurrent_init, or use output="times" and a read-out layer after this one.'
-            )
-        if self.spikes > 1 and "times" not in outputs:
+        if self.spikes > 1 and "times" not in outputs and self.recurrent_weight is None:
             raise ArgumentError(
                 f"EventDense: spikes={self.spikes} is the number of spike times per neuron, but output={self.output!r} "
                 f"has no times. Leave out spikes, or use output={('times', *outputs)!r}."
