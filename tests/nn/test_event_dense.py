@@ -381,7 +381,11 @@ ERRORS = {
         r"Alone must take 2 argument\(s\), because .* states is 2\. Set",
     ),
     "too many steps": (lambda: call(nn.EventLIF(), step=1e-9), ArgumentError, "t_max=9.0 has more than .* step=1e-09"),
-    "a neuron of time steps": (lambda: call(nn.LIFNode()), ArgumentError, "neuron is an EventNeuron, not a LIFNode"),
+    "a neuron of time steps": (
+        lambda: call(nn.LIFNode()),
+        ArgumentError,
+        r"an EventNeuron such as nn\.EventLIF\(\), not a LIFNode",
+    ),
     "no end": (lambda: call(nn.EventLIF(), t_max=INF), ArgumentError, "t_max"),
     "no delay": (lambda: call(nn.EventLIF(), max_delay=0.0), ArgumentError, "max_delay"),
     "equations that mix neurons": (lambda: call(Mixing()), ArgumentError, "Mixing uses sum.*elementwise"),

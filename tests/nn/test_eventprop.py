@@ -298,7 +298,7 @@ def test_bumps_raise_weights_of_neurons_that_are_silent_in_all_samples(run):
     times = Tensor([[0.0], [INF]], "float64")
     run(lambda t: nn.bump_weights(layer, layer(t), 0.5))(times)
     np.testing.assert_allclose(layer.weight.asnumpy(), [[9.0], [7.0], [0.6]])
-    for cell, found in ((layer, times), (nn.ReLU(), layer(times)), (layer, layer(times)[:, :2])):
+    for cell, found in ((layer, times), (nn.Dense(1, 3), layer(times)), (layer, layer(times)[:, :2])):
         with pytest.raises(ArgumentError, match=r"bump_weights: found must be the spike times \(B, N_out, K\)"):
             nn.bump_weights(cell, found, 0.5)
 

@@ -114,7 +114,8 @@ def kind_of(annotation: Any) -> Kind:
     kind = origin if isinstance(origin, type) else annotation
     if not isinstance(kind, type):
         return anything()
-    return _instance(kind, f"an {kind.__name__}" if kind.__name__[0] in "AEIOU" else f"a {kind.__name__}")
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return _instance(kind, f"{article} {kind.__name__}{getattr(kind, '_example', '')}")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -240,10 +241,10 @@ def _several(origin: Any, item: Kind) -> Kind:
         passable = isinstance(value, abc.Iterable) and not isinstance(value, (str, bytes, abc.Mapping, abc.Set))
         return value if once and passable and not hasattr(value, "shape") else REFUSED
 
-    return Kind(f"a list{_in_plural(item.words)}", take, set())
+    return Kind(f"a list{_of_these(item.words)}", take, set())
 
 
-def _in_plural(words: str) -> str:
+def _of_these(words: str) -> str:
     """Turn "an integer of at least 1" into " of integers of at least 1"; "" for anything."""
     if words.startswith("anything"):
         return ""

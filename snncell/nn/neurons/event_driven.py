@@ -67,6 +67,7 @@ class EventNeuron(Membrane):
     """
 
     states = 2
+    _example = " such as nn.EventLIF()"  # for errors about arguments
     # `snncell.jit` finds the values that these methods read, which only library code calls.
     _called_methods = frozenset(
         [

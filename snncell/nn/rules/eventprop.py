@@ -63,7 +63,7 @@ class _Times(Primitive):
 
 
 checked_times = _Times("checked_times", _times)
-checked_times.def_on_gpu(lambda x: x)
+checked_times.def_there(lambda x: x)
 
 
 @checked_times.def_bprop
@@ -102,9 +102,9 @@ def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) ->
 # `silent` is always inf. It is an argument because `check_finite` reports inf only if no argument of the operation is
 # inf.
 spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
-spike_times.def_on_gpu(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
+spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
 sent_back = _SentBack("sent_back", send_back, multiple=True)
-sent_back.def_on_gpu(on_device.send_back)
+sent_back.def_there(on_device.send_back)
 
 
 def _send_back_by(
@@ -202,9 +202,9 @@ def _refuse_device(*_: Any, **__: Any) -> Any:
 
 
 recurrent_times = _RecurrentSpikeTimes("recurrent_times", _find_recurrent, multiple=True)
-recurrent_times.def_on_gpu(_refuse_device)
+recurrent_times.def_there(_refuse_device)
 recurrent_sent_back = _SentBack("recurrent_sent_back", recurrent.send_back, multiple=True)
-recurrent_sent_back.def_on_gpu(_refuse_device)
+recurrent_sent_back.def_there(_refuse_device)
 
 
 recurrent_times.def_bprop(partial(_send_back_by, recurrent_sent_back))
@@ -396,7 +396,8 @@ def bump_weights(layer: Cell, found: Tensor, amount: float) -> None:
          [0.6 0.6]]
     """
     weight = getattr(layer, "weight", None)
-    if not isinstance(weight, Parameter) or found.ndim != 3 or found.shape[1] != len(weight):
+    wrong = not getattr(layer, "_steps_inside", False) or found.ndim != 3
+    if wrong or not isinstance(weight, Parameter) or found.shape[1] != len(weight):
         raise ArgumentError(
             f"bump_weights: found must be the spike times (B, N_out, K) of the layer, layer(times), and layer an "
             f"EventPropLIF or EventDense; the shape of found is {found.shape}, and the class of layer is "
