@@ -1,4 +1,4 @@
-"""Facts about the machine for the head of a report: processor, memory, versions, threads and command."""
+"""The machine, versions, threads and command of a run, which every report begins with; how fast memory and BLAS are."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from benchmarks.peers import versions
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def collect_facts(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
-    """Return the facts at the head of a report."""
-    installed = {name: importlib.metadata.version(name) for name in ("numpy", "numba", "scipy")} | versions(peers)
+def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
+    """The facts that a report begins with."""
+    names = ("snncell", "numpy", "numba", "scipy")
+    found = {name: importlib.metadata.version(name) for name in names if name != "snncell"} | versions(peers)
     import snncell
 
     facts = {
@@ -40,28 +41,28 @@ def collect_facts(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
             [
                 f"Python {platform.python_version()}",
                 f"snncell {snncell.__version__}{_commit()}",
-                *(f"{name} {version}" for name, version in installed.items()),
+                *(f"{name} {version}" for name, version in found.items()),
             ]
         ),
         "threads": _threads(peers),
     }
     if absent:
-        facts["not installed"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
+        facts["not to be had"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
     return facts
 
 
 def _commit() -> str:
-    """Return the commit of the checkout, with a plus sign if the package has changed since, or "" without Git."""
+    """The commit of a checkout, with a plus sign if files of the package have changed since; otherwise nothing."""
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
 
     try:
-        commit = git("rev-parse", "--short", "HEAD")
+        found = git("rev-parse", "--short", "HEAD")
         changed = git("diff", "--quiet", "HEAD", "--", "snncell").returncode
     except OSError:
         return ""
-    return "" if commit.returncode else f" ({commit.stdout.strip()}{'+' if changed else ''})"
+    return "" if found.returncode else f" ({found.stdout.strip()}{'+' if changed else ''})"
 
 
 def _threads(peers: list[str]) -> str:
@@ -93,7 +94,7 @@ def _memory() -> int:
 
 
 def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
-    """Return the median time of a call, after one warm-up call."""
+    """The median time of a call, after one that does not count."""
     run()
     times = []
     for _ in range(rounds):
@@ -103,8 +104,8 @@ def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
     return statistics.median(times)
 
 
-def read_memory_field(field: str) -> int:
-    """Return VmRSS (resident memory) or VmHWM (its peak) of this process, in bytes."""
+def resident(field: str) -> int:
+    """VmRSS or VmHWM of this process, in bytes."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024

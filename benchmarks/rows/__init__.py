@@ -1,4 +1,4 @@
-"""Rows of the tables, one file per kind of workload."""
+"""The rows of the table, a file for each kind."""
 
 from benchmarks.row import Row
 from benchmarks.rows import (

@@ -778,6 +778,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Pow().y": ("numbers", x23),
     "EventDense().times": ("numbers", lambda: Tensor(np.full((1, 3, 1), 2.0, np.float32))),
     "EventPropLIF().times": ("numbers", lambda: Tensor(np.full((1, 3, 1), 2.0, np.float32))),
+    "SmoothSpikeCount().times": ("numbers", lambda: Tensor(np.full((1, 3, 1), 2.0, np.float32))),
     "OTTTDense().x": ("numbers", x23),
     "STDP().weight": ("numbers", lambda: ops.ones((3, 3)) * 0.5),
     "PlasticDense().x": ("numbers", x23),

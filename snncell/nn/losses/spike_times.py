@@ -19,7 +19,10 @@ from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 
-__all__ = ["CETemporalLoss", "FirstSpikeLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", "VanRossumLoss"]
+__all__ = [
+    "CETemporalLoss", "FirstSpikeLoss", "FirstSpikeTime", "MSETemporalLoss", "SmoothSpikeCount", "SpikeTimes",
+    "VanRossumLoss",
+]  # fmt: skip
 
 
 # --- spike times ------------------------------------------------------------------------------------------------------
@@ -89,6 +92,50 @@ class SpikeTimes(Cell):
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         there = ops.equal(step_numbers(spikes), out.expand_dims(1))
         return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
+
+
+@with_fields
+class SmoothSpikeCount(Cell):
+    """Smooth spike count of a window of time, with exact gradients by spike times: (B, N, K) -> (B, N).
+
+        n = sum_k sigmoid((window - t_k) / width),   dn / dt_k = -s_k (1 - s_k) / width,   s_k the k-th term
+
+    Use it for losses of spike counts after layers that return spike times, such as `EventPropLIF`. A true count is
+    piecewise constant, so its exact gradient is 0. A smooth count decreases as a spike moves beyond the end of the
+    window. The gradient is exact for n, and n becomes the true count for a small width.
+
+    You can use n as the scores of `CrossEntropyLoss` or the logits of `MSELoss`. For the regularisers and losses of
+    trains (T, B, N), n.expand_dims(0) is a train of one step. You should know the following:
+
+    - A spike moves by its gradient only within some widths of the end. A tenth to a third of the window works well.
+    - n is discontinuous where a spike appears or disappears because the potential only just reaches the threshold. Its
+      gradient does not include this change of n.
+    - A missing spike has the time inf, counts 0 and has no gradient. `bump_weights` wakes silent neurons.
+    - K must be larger than the counts that you want, because n is at most K. Leave out `t_max` of the layer, or set it
+      to at least window + 5 width, because n jumps where a spike crosses t_max.
+
+    Inputs: times: spike times (B, N, K), inf for no spike.
+    Raises: ShapeError for times without these axes.
+    Example:
+        >>> times = Tensor([[[2.0, 10.0, float("inf")]]])  # two spikes, the second at the end of the window
+        >>> count = nn.SmoothSpikeCount(window=10.0, width=1.0)
+        >>> print(count(times).asnumpy().round(3))
+        [[1.5]]
+        >>> print(grad(lambda t: count(t).sum())(times).asnumpy().round(3))  # a later spike counts less
+        [[[-0.   -0.25 -0.  ]]]
+    """
+
+    window: Annotated[Positive, field(meaning="the end of the window, in the unit of the times", convert=as_number)]
+    width: Annotated[Positive, field(meaning="the width of the sigmoid, in the unit of the times", convert=as_number)]
+
+    def construct(self, times: Tensor) -> Tensor:
+        times = as_tensor(times, "SmoothSpikeCount")
+        if times.ndim != 3:
+            raise ShapeError(
+                f"SmoothSpikeCount: times must be (B, N, K), as of nn.EventPropLIF(..., spikes=K), but have shape "
+                f"{times.shape}. To count the spikes of a train (T, B, N), use snncell.encode.spike_count."
+            )
+        return ops.sigmoid((self.window - times) / self.width).sum(2)
 
 
 def _last_step(spikes: Tensor, who: str) -> int:

@@ -1,7 +1,5 @@
-"""Run a program in every form, and compare the results with snncell's tape, step by step and uncompiled.
-
-The results of the tape are compared with PyTorch.
-"""
+"""Runs a program in every form, and compares what comes of it: with snncell's own tape, step by step and with nothing
+compiled, and that with PyTorch."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ from .forms import KINDS, forms, leaves
 from .render import Snncell, Torch
 from .syntax import Program
 
-TOLERANCE = 1e-8  # relative to the largest element of a result; faults cause much larger differences
+TOLERANCE = 1e-8  # of the largest element of a result; what is wrong is wrong by far more
 
 
-TORCH_FORM = "unfused, compared with PyTorch"
+BESIDE_TORCH = "unfused, beside PyTorch"
 
 
 class Failure(NamedTuple):
-    """A form of a program with a wrong result."""
+    """A form of a program that does not give what it should."""
 
     kind: str
     form: str
@@ -33,15 +31,15 @@ class Failure(NamedTuple):
 
     @property
     def of_torch(self) -> bool:
-        return self.form == TORCH_FORM
+        return self.form == BESIDE_TORCH
 
     @property
     def sides(self) -> dict[str, bool]:
-        """The options of `check` for the comparison that shows this failure."""
+        """Which comparison shows it, for `check`."""
         return {"torch": self.of_torch, "own": not self.of_torch}
 
     def is_like(self, other: Failure) -> bool:
-        """Return True if it is probably the same fault: an error of the same class, or a wrong number."""
+        """True if it is the same fault, as far as can be told: an error of the same class, or a wrong number."""
         return (self.kind, self.form, self._error()) == (other.kind, other.form, other._error())
 
     def _error(self) -> str:
@@ -52,15 +50,15 @@ class Failure(NamedTuple):
 
 
 class Side:
-    """A program rendered for one library; results are computed on demand."""
+    """The results of a program on one side, computed when they are asked for."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.text = self.renderer().text(program)
         name = f"<program {program.seed} for {self.renderer.__name__.lower()}>"
         linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
-        self.namespace: dict[str, Any] = {}
-        exec(compile(self.text, name, "exec"), self.namespace)
+        self.known: dict[str, Any] = {}
+        exec(compile(self.text, name, "exec"), self.known)
 
     renderer: type[Snncell]
 
@@ -72,10 +70,10 @@ class InSnncell(Side):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.forms = forms(self.namespace)
+        self.forms = forms(self.known)
 
     def unfused(self, kind: str) -> list[Any]:
-        """Return the results of a kind uncompiled, step by step on the tape."""
+        """The results of a kind with nothing compiled, step by step on the tape."""
         with testing.unfused():
             return self.forms[kind, "eager"]()
 
@@ -89,18 +87,18 @@ class InTorch(Side):
         from .in_torch import kinds
 
         super().__init__(program)
-        self.kinds = kinds(self.namespace)
+        self.kinds = kinds(self.known)
 
     def results(self, kind: str) -> list[Any]:
-        """Return the results of a kind as arrays."""
+        """The arrays that a kind gives."""
         return [leaf.detach().numpy(force=True) for leaf in leaves(self.kinds[kind]())]
 
 
-def difference(results: list[Any], expected: list[Any]) -> str:
-    """Describe the difference of results; "" if they are equal."""
-    if len(results) != len(expected):
-        return f"{len(results)} results, expected {len(expected)}"
-    for n, (a, b) in enumerate(zip(results, expected, strict=True)):
+def difference(found: list[Any], expected: list[Any]) -> str:
+    """The difference of results; nothing if they are the same."""
+    if len(found) != len(expected):
+        return f"{len(found)} results, expected {len(expected)}"
+    for n, (a, b) in enumerate(zip(found, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {n} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}"
         scale = max(1.0, float(np.abs(b).max(initial=0.0))) if a.dtype.kind == "f" else 0.0
@@ -116,14 +114,14 @@ def check(
     own: bool = True,
     only: Collection[tuple[str, str]] = (),
 ) -> list[Failure]:
-    """Return the failures of a program.
+    """The faults of a program.
 
     Args:
         program: the program.
-        kinds: the kinds of results to compare.
-        torch: whether to compare with PyTorch.
-        own: whether to compare snncell's forms with each other.
-        only: the (kind, form) pairs to compare; all by default.
+        kinds: what is asked of it.
+        torch: whether PyTorch's results are compared.
+        own: whether snncell's forms are compared with each other.
+        only: the forms that are, if not all, as (kind, form).
     """
     failures: list[Failure] = []
     side = InSnncell(program)
@@ -135,7 +133,7 @@ def check(
             failures.append(Failure(kind, "unfused", traceback.format_exc()))
             continue
         if other is not None:
-            failures += _failure(kind, TORCH_FORM, lambda: expected, other.results(kind))  # noqa: B023
+            failures += _failure(kind, BESIDE_TORCH, lambda: expected, other.results(kind))  # noqa: B023
         for (of, form), run in side.forms.items() if own else ():
             if of == kind and (not only or (of, form) in only):
                 failures += _failure(kind, form, run, expected)

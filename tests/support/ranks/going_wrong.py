@@ -1,7 +1,7 @@
-"""Jobs with a fault or an interruption: python -m ranks.going_wrong NAME FOLDER runs one rank.
+"""A rank in a job in which something goes wrong, or is stopped: python -m ranks.going_wrong NAME FOLDER.
 
-Each function is a job, except for those in `REFUSED`, which the job `refused` calls in turn. test_distributed_ends.py
-checks the printed lines.
+Each function below is such a job, but for those of `REFUSED`, which one job goes through. What they print is looked at
+by test_distributed_ends.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Counting(nn.Cell):
 
 
 def fit(net: Any = None, data: Any = (X, Y), epochs: int = 2, **options: Any) -> Any:
-    """Train a small network."""
+    """A training of a small net."""
     net = nn.Dense(5, 3) if net is None else net
     adam = nn.Adam(net.trainable_params(), options.pop("rate", 0.01))
     options = {"batch_size": 8, "progress": False, "distributed": True, **options}
@@ -43,7 +43,7 @@ def fit(net: Any = None, data: Any = (X, Y), epochs: int = 2, **options: Any) ->
 
 
 class At(train.Callback):
-    """Call an action on one rank after a number of steps."""
+    """Does something on one rank, when a number of steps is done."""
 
     def __init__(self, step: int, rank: int, action: Any) -> None:
         self.step, self.rank, self.action = step, rank, action
@@ -54,12 +54,12 @@ class At(train.Callback):
 
 
 def rank() -> int:
-    """Return the number of this rank."""
+    """The number of this rank."""
     return distributed.rank()
 
 
 def odd() -> int:
-    """Return 1 on the rank that differs from the others, else 0. It is rank 1, or the environment variable ODD."""
+    """1 on the rank that differs from the others, else 0: rank 1, or the one that ODD in the environment names."""
     return int(rank() == int(os.environ.get("ODD", "1")))
 
 
@@ -67,17 +67,17 @@ def odd() -> int:
 
 
 def kill(_: Any = None) -> None:
-    """End this process by a signal that it cannot handle."""
+    """End this process as nobody can notice."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_in_a_step(folder: Path) -> None:
-    """One rank is killed in the middle of an epoch."""
+    """One is killed in the middle of an epoch."""
     fit(callbacks=[At(4, 1, kill)])
 
 
 def killed_in_the_evaluation(folder: Path) -> None:
-    """One rank is killed during the evaluation."""
+    """One is killed while the others measure."""
 
     class Killed(train.Callback):
         def on_evaluation_begin(self, training: Any) -> None:
@@ -88,7 +88,7 @@ def killed_in_the_evaluation(folder: Path) -> None:
 
 
 def killed_in_the_checkpoint(folder: Path) -> None:
-    """The first rank is killed while it replaces its first checkpoint by the second one."""
+    """The first rank is killed as it writes a second file in the place of the first."""
     if distributed.size() > 1:
         replace = os.replace
         times: list[Any] = []
@@ -104,7 +104,7 @@ def killed_in_the_checkpoint(folder: Path) -> None:
 
 
 def going_on(folder: Path) -> None:
-    """Train, from the checkpoint if there is one, and print the results."""
+    """Train, from the checkpoint if there is one; what came out is printed."""
     file = folder / "run.ckpt"
     snncell.set_seed(5)
     net = nn.SequentialCell(nn.Dense(5, 6), nn.BatchNorm1d(6), nn.Dropout(keep_prob=0.8), nn.Dense(6, 3))
@@ -114,12 +114,12 @@ def going_on(folder: Path) -> None:
 
 
 def leaving_fit(folder: Path) -> None:
-    """One rank leaves `fit` by sys.exit."""
+    """One leaves `fit` by sys.exit."""
     fit(callbacks=[At(2, 1, lambda _: sys.exit(0))])
 
 
 def stopped_for_good(folder: Path) -> None:
-    """One rank is stopped by a signal, until the test continues it."""
+    """One is stopped, and goes on when the test continues it."""
     snncell.distributed.ranks.SILENT = 4.0
 
     def stop(_: Any) -> None:
@@ -131,7 +131,7 @@ def stopped_for_good(folder: Path) -> None:
 
 
 def raising(folder: Path) -> None:
-    """A callback raises an error on one rank."""
+    """A callback raises an error on one."""
 
     def fail(_: Any) -> None:
         raise ValueError("the disk of rank 1 is full")
@@ -140,7 +140,7 @@ def raising(folder: Path) -> None:
 
 
 def caught(folder: Path) -> None:
-    """One rank leaves `fit` by an error that its program catches. The others get an error, too. All train again."""
+    """One leaves `fit` by an error that its program catches, and the others hear of it; then all train once more."""
 
     def fail(_: Any) -> None:
         raise ValueError("the disk of rank 1 is full")
@@ -156,7 +156,9 @@ def caught(folder: Path) -> None:
 
 
 def refused(folder: Path) -> None:
-    """Make each call of `REFUSED`, which must raise on all ranks. Then train, also to a stop and with files."""
+    """All ranks are refused what `REFUSED` has, each in turn, and train in the end: to the end, until one stops, and
+    with files.
+    """
     for name in REFUSED:
         snncell.set_seed(0)
         try:
@@ -172,19 +174,19 @@ def refused(folder: Path) -> None:
 
 
 def all_raising(folder: Path) -> None:
-    """All ranks raise the same error."""
+    """All raise the same."""
     raise ValueError("on every rank")
 
 
 def leaving(folder: Path) -> None:
-    """One rank ends its program, and the others train."""
+    """One ends its program, and the others go on to train."""
     if rank() == 1:
         sys.exit(0)
     fit()
 
 
 def later(folder: Path) -> None:
-    """One rank still works after the others have ended."""
+    """One has something to do when the others are done."""
     fit()
     if rank() == 0:
         time.sleep(2.5)
@@ -192,28 +194,28 @@ def later(folder: Path) -> None:
 
 
 def unseeded(folder: Path) -> None:
-    """The networks have different seeds."""
+    """The nets were made of seeds of their own."""
     snncell.set_seed(odd())
     fit()
 
 
 def other_data(folder: Path) -> None:
-    """The ranks pass different data."""
+    """Each rank gives data of its own."""
     fit(data=(X[odd() :: 2], Y[odd() :: 2]))
 
 
 def other_settings(folder: Path) -> None:
-    """The ranks clip gradients differently."""
+    """The ranks clip differently."""
     fit(clip_norm=1.0 + odd())
 
 
 def other_epochs(folder: Path) -> None:
-    """The ranks train for different numbers of epochs."""
+    """The ranks train for another number of epochs."""
     fit(epochs=2 + odd())
 
 
 def other_evaluations(folder: Path) -> None:
-    """The ranks evaluate after different epochs."""
+    """The ranks evaluate after other epochs."""
     fit(validation=(X, Y), test_every=[1 + odd()])
 
 
@@ -223,14 +225,14 @@ def other_rates(folder: Path) -> None:
 
 
 def other_buffers(folder: Path) -> None:
-    """A persistent buffer differs."""
+    """A buffer that is kept differs."""
     net = nn.SequentialCell(nn.Dense(5, 3))
     net.register_buffer("centre", Tensor([float(odd())]))
     fit(net=net)
 
 
 def other_scale(folder: Path) -> None:
-    """The loss scales differ."""
+    """The scales of the loss differ."""
     fit(loss_scale=2.0 ** (1 + odd()))
 
 
@@ -240,105 +242,105 @@ def other_rate(folder: Path) -> None:
 
 
 def drawing(folder: Path) -> None:
-    """A callback draws random numbers on one rank."""
+    """A callback draws on one rank."""
     fit(callbacks=[At(2, int(os.environ.get("ODD", "1")), lambda _: ops.uniform((3,)))])
 
 
 def other_net(folder: Path) -> None:
-    """The networks differ."""
+    """The nets differ."""
     fit(net=nn.SequentialCell(nn.Dense(5, 4), *[nn.ReLU()] * odd(), nn.Dense(4, 3)))
 
 
 def other_order(folder: Path) -> None:
-    """Each rank shuffles its batches differently, like PyTorch's DataLoader."""
+    """Whoever makes the batches shuffles on each rank in its own way, as PyTorch's DataLoader does."""
     order = np.random.default_rng(odd()).permutation(24)
     fit(data=[(X[order[n : n + 8]], Y[order[n : n + 8]]) for n in range(0, 24, 8)])
 
 
 def other_shards(folder: Path) -> None:
-    """Resume a training that started with another number of shards."""
+    """A training that was begun with another number of shards."""
     file = folder / "other.ckpt"
     fit(epochs=1, checkpoint=file)
     if rank() == 0:
         content = file.read_bytes()
         assert content.count(b'shards\\": 4') == 1
         file.write_bytes(content.replace(b'shards\\": 4', b'shards\\": 8'))
-    distributed.mean_gradients((ops.ones(1),))  # after it, the file exists for all ranks
+    distributed.mean_gradients((ops.ones(1),))  # behind it the file is there for all
     fit(epochs=2, checkpoint=file, resume=True)
 
 
 def wrong_counts(folder: Path) -> None:
-    """The number of samples differs from the number of gradients."""
+    """Another number of samples than of gradients."""
     distributed.mean_gradients((ops.ones(3),), [1, 2])
 
 
 def too_many(folder: Path) -> None:
-    """A rank passes gradients of more shards than it has."""
+    """Gradients of more shards than a rank has."""
     distributed.mean_gradients([(ops.ones(3),)] * 3)
 
 
 def no_tensors(folder: Path) -> None:
-    """The gradients are no Tensors."""
+    """Gradients that are none."""
     distributed.mean_gradients([1.0, 2.0])
 
 
 def none_at_all(folder: Path) -> None:
-    """No rank passes gradients."""
+    """No rank has gradients."""
     distributed.mean_gradients([], [])
 
 
 def no_target(folder: Path) -> None:
-    """The batch has no target."""
+    """A batch without a target."""
     list(distributed.shards(1.0))
 
 
 def stateful(folder: Path) -> None:
-    """The network keeps states between batches."""
+    """A net that keeps states between batches."""
     fit(net=nn.SequentialCell(nn.Dense(5, 3), nn.Stateful(nn.IFNode())))
 
 
 def counting(folder: Path) -> None:
-    """Shards write different values to an integer Parameter."""
+    """A Parameter of integers to which shards give different values."""
     fit(net=nn.SequentialCell(Counting(), nn.Dense(5, 3)))
 
 
 def too_few(folder: Path) -> None:
-    """There are fewer shards than ranks."""
+    """Fewer shards than ranks."""
     distributed.init(shards=1)
 
 
 def again(folder: Path) -> None:
-    """`init` is called again with another argument."""
+    """Joined again, with something else."""
     distributed.init(shards=8)
 
 
 def different(folder: Path) -> None:
-    """The ranks pass different `shards` to their first `init`."""
+    """Ranks that ask for different shards. It is called before any other `init`."""
     distributed.init(shards=4 + int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))))
 
 
 def traced(folder: Path) -> None:
-    """A jitted function calls `shards`."""
+    """Shards in a jitted function."""
     snncell.jit(lambda x: next(distributed.shards(x, x))[0])(ops.ones(8))
 
 
 def shapes(folder: Path) -> None:
-    """Gradients have different shapes."""
+    """Gradients of different shapes."""
     distributed.mean_gradients((ops.ones(3 + odd()),))
 
 
 def ambiguous(folder: Path) -> None:
-    """An input has as many steps as samples."""
+    """An input with as many steps as samples."""
     list(distributed.shards(ops.ones((4, 4, 2)), ops.ones(4)))
 
 
 def no_samples(folder: Path) -> None:
-    """An input has no axis of samples."""
+    """An input without an axis of samples."""
     fit(data=[(X[:8].reshape(4, 2, 5)[:, :1], Y[:8])])
 
 
 def lists(folder: Path) -> None:
-    """The batch has event lists."""
+    """A batch of event lists."""
     events = snncell.data.EventLists(
         Tensor(np.arange(17)), Tensor(np.zeros(16, np.int32)), Tensor(np.ones(16, np.float32)), (2, 8, 5)
     )
@@ -346,39 +348,39 @@ def lists(folder: Path) -> None:
 
 
 def infinite(folder: Path) -> None:
-    """The loss is not finite on all ranks."""
+    """A loss that is not finite, on all ranks alike."""
     fit(data=(np.where(X > 2, np.inf, X), Y))
 
 
 def stopping(folder: Path) -> None:
-    """One rank stops the training."""
+    """One rank stops."""
     result = fit(epochs=5, callbacks=[At(4, 1, lambda training: training.stop("rank 1 has seen enough"))])
     print(f"rank {rank()}: {len(result.history)} epochs, {result.stopped}", flush=True)
 
 
 def files(folder: Path) -> None:
-    """One rank writes files."""
+    """Files are written by one rank."""
     writer = train.Checkpoint(folder / "best.ckpt", best="loss")
     fit(checkpoint=folder / "last.ckpt", log=folder / "log.jsonl", callbacks=[writer])
-    assert (folder / "last.ckpt").exists()  # for every rank, after `fit`
+    assert (folder / "last.ckpt").exists()  # for every rank, once `fit` is over
 
 
 def interrupted(folder: Path) -> None:
-    """Train one long epoch, so that there is a checkpoint only after an interruption."""
+    """Goes on for long in one epoch, so that there is a checkpoint only when it is interrupted."""
 
-    class MarkStart(train.Callback):
+    class Told(train.Callback):
         def on_step_end(self, training: Any) -> None:
             if training.step == 20 and rank() == 0:
                 (folder / "begun").touch()
             time.sleep(0.01)
 
     data = [(X[:8], Y[:8])] * 5000
-    result = fit(data=data, epochs=1, checkpoint=folder / "run.ckpt", callbacks=[MarkStart()])
+    result = fit(data=data, epochs=1, checkpoint=folder / "run.ckpt", callbacks=[Told()])
     print(f"rank {rank()}: {result.stopped}", flush=True)
 
 
 def threads(folder: Path) -> None:
-    """The ranks share the cores."""
+    """Cores are shared."""
     import numba
 
     cores = len(os.sched_getaffinity(0))
