@@ -1,5 +1,5 @@
-"""A recording from an event file, over time and at its end: a ring grows in front of an event camera, brighter on one
-side and darker on the other.
+"""A recording from an event file: a ring grows in front of an event camera, brighter on one side and darker on the
+other. The plots show the events over time, and the ring at the end.
 """
 
 import tempfile
