@@ -1,1 +1,1 @@
-"""Benchmarks against other frameworks: `python -m benchmarks` (`__main__.py`), and scripts for single subjects."""
+"""Benchmarks against other frameworks (`python -m benchmarks`), and scripts for single subjects."""

@@ -1,4 +1,4 @@
-"""Benchmarks of snncell alone: a busy machine, prefetching, exact spike times."""
+"""Benchmarks of snncell without peers: a busy machine, prefetching, exact spike times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Line = tuple[str, str, str]  # figure, case, value
 
 
 @contextmanager
-def others_computing(count: int) -> Iterator[None]:
+def busy_processes(count: int) -> Iterator[None]:
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
-        time.sleep(0.3)  # they have started
+        time.sleep(0.3)  # until they have started
         yield
     finally:
         for process in processes:
@@ -31,7 +31,7 @@ def others_computing(count: int) -> Iterator[None]:
 
 
 def busy(quick: bool) -> list[Line]:
-    """A training step of the demo's network, on an idle machine and next to two busy processes."""
+    """Time a training step of the demo's network, on an idle machine and next to two busy processes."""
     from snncell.demo import DigitNet
 
     rounds, calls = (2, 10) if quick else (5, 200)
@@ -50,7 +50,7 @@ def busy(quick: bool) -> list[Line]:
 
     for _ in range(rounds):
         measure(times["quiet"])
-        with others_computing(2):
+        with busy_processes(2):
             measure(times["two other processes computing"])
     return [
         (
@@ -62,8 +62,8 @@ def busy(quick: bool) -> list[Line]:
     ]
 
 
-class Binned:
-    """Batches of events, binned into (T, B, inputs) when they are read."""
+class EventBatches:
+    """Batches of events that are binned into (T, B, inputs) at each read."""
 
     def __init__(self, batches: int, shape: tuple[int, int, int], events: int) -> None:
         self.shape, rng = shape, np.random.default_rng(0)
@@ -74,15 +74,15 @@ class Binned:
         return len(self.events)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for places, labels in zip(self.events, self.labels, strict=True):
-            counts = np.bincount(places, minlength=int(np.prod(self.shape))).reshape(self.shape)
+        for indices, labels in zip(self.events, self.labels, strict=True):
+            counts = np.bincount(indices, minlength=int(np.prod(self.shape))).reshape(self.shape)
             yield Tensor(np.minimum(counts, 1).astype(np.float32)), Tensor(labels)
 
 
 def prefetch(quick: bool) -> list[Line]:
-    """A training on events that are binned between steps, or by prefetching during a step."""
+    """Time training on events that are binned between steps, or during steps by prefetching."""
     steps, batch, inputs = (4, 2, 10) if quick else (100, 64, 700)
-    data = Binned(3 if quick else 12, (steps, batch, inputs), 100 if quick else 1 << 18)
+    data = EventBatches(3 if quick else 12, (steps, batch, inputs), 100 if quick else 1 << 18)
     lif = [nn.MultiStep(nn.LIFNode(surrogate_function=SuperSpike())) for _ in range(2)]
     net = nn.SequentialCell(nn.Dense(inputs, 512), lif[0], nn.Dense(512, 512), lif[1], nn.Dense(512, 20))
     loss_fn, adam = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
@@ -90,10 +90,10 @@ def prefetch(quick: bool) -> list[Line]:
     def loss(out: Tensor, y: Tensor) -> Tensor:
         return loss_fn(out.mean(0), y)
 
-    def seconds(epochs: int, ahead: bool) -> float:
+    def fit_seconds(epochs: int, ahead: bool) -> float:
         return snncell.train.fit(net, loss, adam, data, epochs, progress=False, prefetch=ahead).seconds
 
-    def alone() -> float:
+    def read_seconds() -> float:
         start = time.perf_counter()
         for _ in data:
             pass
@@ -101,9 +101,9 @@ def prefetch(quick: bool) -> list[Line]:
 
     times: dict[str, list[float]] = {"data alone": [], "between steps": [], "while one runs": []}
     for _ in range(1 if quick else 3):
-        times["data alone"].append(alone())
+        times["data alone"].append(read_seconds())
         for name, ahead in (("between steps", False), ("while one runs", True)):
-            times[name].append((seconds(3, ahead) - seconds(1, ahead)) / 2)  # without what the first epoch compiles
+            times[name].append((fit_seconds(3, ahead) - fit_seconds(1, ahead)) / 2)  # without compilation
     return [
         ("a batch of events, binned and trained on", name, f"{statistics.median(each) / len(data) * 1e3:.3g} ms")
         for name, each in times.items()
@@ -111,7 +111,7 @@ def prefetch(quick: bool) -> list[Line]:
 
 
 def spike_times(quick: bool) -> list[Line]:
-    """A training step with exact gradients of spike times, at the sizes of the Yin-Yang task."""
+    """Time a training step with exact gradients of spike times, at the sizes of the Yin-Yang task."""
     rng = np.random.default_rng(0)
     times = Tensor(np.append(rng.uniform(0.0, 30.0, (32, 4)), np.zeros((32, 1)), 1).astype(np.float32))
     labels, end, lines = Tensor(rng.integers(0, 3, 32)), 60.0, []
@@ -120,20 +120,20 @@ def spike_times(quick: bool) -> list[Line]:
         net = nn.SequentialCell(nn.EventPropLIF(5, 200, **sizes), nn.EventPropLIF(200, 3, **sizes))
         cross_entropy, adam = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
 
-        def loss(found: Tensor, wanted: Tensor, cross_entropy: nn.Cell = cross_entropy) -> Tensor:
-            return cross_entropy(-ops.minimum(found[..., 0], end), wanted)
+        def loss(spike_times: Tensor, labels: Tensor, cross_entropy: nn.Cell = cross_entropy) -> Tensor:
+            return cross_entropy(-ops.minimum(spike_times[..., 0], end), labels)
 
         step = snncell.train.training_step(net, loss, adam)
         start = time.perf_counter()
         step(times, labels)
-        compiled = time.perf_counter() - start
-        taken = []
+        first_call = time.perf_counter() - start
+        seconds = []
         for _ in range(5 if quick else 200):
             start = time.perf_counter()
             step(times, labels)
-            taken.append(time.perf_counter() - start)
-        middle, least = statistics.median(taken) * 1e3, min(taken) * 1e3
-        value = f"median {middle:.3g}, minimum {least:.3g} ms; first call {compiled:.3g} s"
+            seconds.append(time.perf_counter() - start)
+        median, minimum = statistics.median(seconds) * 1e3, min(seconds) * 1e3
+        value = f"median {median:.3g}, minimum {minimum:.3g} ms; first call {first_call:.3g} s"
         lines.append(("step of EventProp, 5-200-3, batch 32", f"K = {spikes} spikes", value))
     return lines
 

@@ -2,7 +2,7 @@
 
     python benchmarks/batching.py [--markdown FILE]
 
-Each pair is measured in turns; the results are checked to be equal, to rounding.
+Both functions of a pair take turns. The script first checks that their results are equal, up to rounding.
 """
 
 from __future__ import annotations
@@ -15,67 +15,71 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, medians, tell
+from timing import in_turns, medians, publish
 
 import snncell
 from snncell import Tensor, grad, jacfwd, jacrev, jit, ops, vmap
 
 BATCH = 256
 SIZES = (2, 4, 8, 16, 32, 64, 256)
-UNROLLED = 64  # rows of a jitted function, at most: each is a copy of the reverse, which is compiled
+UNROLLED = 64  # most rows of a jitted Jacobian by a loop, because each row compiles another copy of the backward pass
 RANDOM = np.random.default_rng(0)
 
 
-def drawn(*shape: int) -> Tensor:
-    """Normal numbers, small enough for several layers."""
+def random_tensor(*shape: int) -> Tensor:
+    """Return normal numbers divided by the root of the number of rows, so that values stay small in several layers."""
     return Tensor((RANDOM.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32))
 
 
 # --- vmap -------------------------------------------------------------------------------------------------------------
 
 
-def of_slices() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
-    """Functions of one slice, and of all slices as a first axis. The first argument has the slices."""
-    weights = (drawn(784, 128), drawn(128), drawn(128, 10), drawn(10))
+def slice_functions() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
+    """Return functions of one slice that also take a batch of slices, and their arguments: first the batch."""
+    weights = (random_tensor(784, 128), random_tensor(128), random_tensor(128, 10), random_tensor(10))
 
     def mlp(x: Tensor, w: Tensor, b: Tensor, v: Tensor, c: Tensor) -> Tensor:
         return ops.relu(x @ w + b) @ v + c
 
     def normalised(x: Tensor) -> Tensor:
-        apart = x - x.mean(-1, keepdims=True)
-        return apart * ops.rsqrt((apart * apart).mean(-1, keepdims=True) + 1e-5)
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * ops.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
 
     return {
-        "784-128-10 network": (mlp, (drawn(BATCH, 784), *weights)),
-        "the same, log_softmax": (lambda *xs: ops.log_softmax(mlp(*xs), -1), (drawn(BATCH, 784), *weights)),
-        "the same, one class": (lambda *xs: ops.log_softmax(mlp(*xs), -1)[..., 3], (drawn(BATCH, 784), *weights)),
-        "normalised, 512": (normalised, (drawn(BATCH, 512),)),
-        "softmax, 512": (lambda x: ops.softmax(x, -1), (drawn(BATCH, 512),)),
-        "sorted, 64": (lambda x: ops.sort(x, -1)[0], (drawn(BATCH, 64),)),
-        "running sums, 64": (lambda x: ops.cumsum(x, -1), (drawn(BATCH, 64),)),
+        "784-128-10 network": (mlp, (random_tensor(BATCH, 784), *weights)),
+        "the same, log_softmax": (lambda *xs: ops.log_softmax(mlp(*xs), -1), (random_tensor(BATCH, 784), *weights)),
+        "the same, one class": (
+            lambda *xs: ops.log_softmax(mlp(*xs), -1)[..., 3],
+            (random_tensor(BATCH, 784), *weights),
+        ),
+        "normalised, 512": (normalised, (random_tensor(BATCH, 512),)),
+        "softmax, 512": (lambda x: ops.softmax(x, -1), (random_tensor(BATCH, 512),)),
+        "sorted, 64": (lambda x: ops.sort(x, -1)[0], (random_tensor(BATCH, 64),)),
+        "running sums, 64": (lambda x: ops.cumsum(x, -1), (random_tensor(BATCH, 64),)),
     }
 
 
-def squared(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The sum of squares of the result of a function."""
+def sum_of_squares(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function that returns the sum of squares of the result of `fn`."""
     return lambda *xs: ops.square(fn(*xs)).sum()
 
 
 def vmap_rows() -> list[str]:
-    """A row for each function: values, and gradients outside and inside of `vmap`."""
+    """Return a row for each function: values, and gradients outside and inside of `vmap`."""
     lines = []
-    for name, (fn, given) in of_slices().items():
-        axes = (0, *(None for _ in given[1:]))
-        slices_of, total = vmap(fn, axes), squared(fn)
+    for name, (fn, arguments) in slice_functions().items():
+        axes = (0, *(None for _ in arguments[1:]))
+        mapped, total = vmap(fn, axes), sum_of_squares(fn)
         kinds = {
-            "values": (fn, slices_of),
-            "gradient outside": (grad(total), grad(squared(slices_of))),
+            "values": (fn, mapped),
+            "gradient outside": (grad(total), grad(sum_of_squares(mapped))),
             "gradient inside": (grad(total), vmap(grad(total), axes)),
         }
         for kind, pair in kinds.items():
             batched, slices = (jit(one) for one in pair)
-            np.testing.assert_allclose(batched(*given).asnumpy(), slices(*given).asnumpy(), rtol=1e-3, atol=1e-5)
-            calls = {"batched": lambda f=batched, a=given: f(*a), "vmap": lambda f=slices, a=given: f(*a)}
+            expected = batched(*arguments).asnumpy()
+            np.testing.assert_allclose(expected, slices(*arguments).asnumpy(), rtol=1e-3, atol=1e-5)
+            calls = {"batched": lambda f=batched, a=arguments: f(*a), "vmap": lambda f=slices, a=arguments: f(*a)}
             times = medians(in_turns(calls, calls=10, rounds=25))
             ratio = times["vmap"] / times["batched"]
             lines.append(
@@ -88,7 +92,7 @@ def vmap_rows() -> list[str]:
 
 
 def row_by_row(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The Jacobian by one backward pass for each output element, in a Python loop."""
+    """Return the Jacobian function that runs one backward pass for each output element, in a Python loop."""
 
     def jacobian(x: Tensor) -> Tensor:
         out, pull = snncell.vjp(fn, x)
@@ -97,9 +101,9 @@ def row_by_row(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return jacobian
 
 
-def of_vectors(size: int) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Functions from a vector to a vector of the same length."""
-    w = drawn(size, size)
+def vector_functions(size: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return functions from a vector to a vector of the same length."""
+    w = random_tensor(size, size)
     return {
         "tanh": ops.tanh,
         "two layers": lambda x: ops.tanh(ops.tanh(x @ w) @ w),
@@ -109,20 +113,21 @@ def of_vectors(size: int) -> dict[str, Callable[[Tensor], Tensor]]:
 
 
 def jacobian_rows() -> list[str]:
-    """A row for each function and size, eager and jitted."""
+    """Return a row for each function and size, eager and jitted."""
     lines = []
     for size in SIZES:
-        x = drawn(size)
-        for name, fn in of_vectors(size).items():
+        x = random_tensor(size)
+        for name, fn in vector_functions(size).items():
             for kind in ("eager", "jitted"):
                 if kind == "jitted" and size > UNROLLED:
                     continue
-                each = {"row by row": row_by_row(fn), "jacrev": jacrev(fn), "jacfwd": jacfwd(fn)}
-                made = {key: jit(one) if kind == "jitted" else one for key, one in each.items()}
-                expected = made["row by row"](x).asnumpy()
-                for one in made.values():
-                    np.testing.assert_allclose(one(x).asnumpy(), expected, rtol=1e-3, atol=1e-5)
-                calls: dict[str, Callable[[], Any]] = {key: partial(one, x) for key, one in made.items()}
+                jacobians = {"row by row": row_by_row(fn), "jacrev": jacrev(fn), "jacfwd": jacfwd(fn)}
+                if kind == "jitted":
+                    jacobians = {key: jit(jacobian) for key, jacobian in jacobians.items()}
+                expected = jacobians["row by row"](x).asnumpy()
+                for jacobian in jacobians.values():
+                    np.testing.assert_allclose(jacobian(x).asnumpy(), expected, rtol=1e-3, atol=1e-5)
+                calls: dict[str, Callable[[], Any]] = {key: partial(each, x) for key, each in jacobians.items()}
                 times = medians(in_turns(calls, calls=3, rounds=9, budget=10.0))
                 ratios = [times["row by row"] / times[key] for key in ("jacrev", "jacfwd")]
                 shown = " | ".join(f"{ratio:.1f}" for ratio in ratios)
@@ -140,9 +145,9 @@ def main() -> None:
         "",
         "- command: python benchmarks/batching.py --markdown FILE",
         f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}",
-        "- medians of calls that take turns, on two shared cores; results are equal to rounding",
+        "- medians of calls that take turns, on two shared cores; results are equal up to rounding",
         "",
-        f"## vmap over {BATCH} slices, and the same function given the batch, both jitted",
+        f"## vmap over {BATCH} slices compared with a function of the batch, both jitted",
         "",
         "| function | | batched, ms | vmap, ms | ratio |",
         "| --- | --- | --- | --- | --- |",
@@ -150,14 +155,14 @@ def main() -> None:
         "",
         "## Jacobians of n outputs by n inputs, compared with one backward pass for each row",
         "",
-        "The ratios say how many times faster than row by row. `jit` unrolls the rows of a loop of Python, here up to "
-        f"{UNROLLED}.",
+        "A ratio is the time of the Python loop (row by row) divided by that of the function. `jit` unrolls the loop, "
+        f"so it is measured up to n = {UNROLLED}.",
         "",
         "| n | function | | row by row, ms | jacrev | jacfwd |",
         "| --- | --- | --- | --- | --- | --- |",
         *jacobian_rows(),
     ]
-    tell(lines, options.markdown)
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

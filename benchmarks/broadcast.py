@@ -1,8 +1,8 @@
 """Cost of broadcast operands in a loop over time: `python -m benchmarks.broadcast [--shapes NAME ...] [--batch N]`.
 
-An LIF neuron gets `x * factor + offset` instead of x, where factor and offset have the shape of a pattern, for example
-one number per channel, as in a fused normalisation. Each pattern is measured in turns with the loop without operands,
-and the table shows the ratio. "backward" is the gradient with respect to x, factor and offset, forward pass included.
+An LIF neuron gets `x * factor + offset` instead of x, where factor and offset have the shape of a pattern. For example,
+a fused normalisation has one number per channel. Each pattern takes turns with the loop without operands, and the table
+shows the ratio. "backward" is the gradient of x, factor and offset, with the forward pass.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ ALONE = "without"
 
 
 def patterns(shape: Shape) -> dict[str, Shape]:
-    """The shapes of operands that are broadcast to a sequence `shape`, by name; the first axis is time."""
+    """Return shapes of operands by name, which broadcast to a sequence with this shape. Axis 0 is time."""
     steps, *step = shape
     names = {2: ("batch", "last axis"), 4: ("batch", "axis 1", "axis 2", "axis 3")}[len(step)]
-    found: dict[str, Shape] = {"scalar": ()}
+    shapes: dict[str, Shape] = {"scalar": ()}
     for axis, name in enumerate(names):
-        found[name] = tuple(n if k == axis else 1 for k, n in enumerate(step))
+        shapes[name] = tuple(n if k == axis else 1 for k, n in enumerate(step))
     if len(step) == 4:
         batch, first, second, third = step
-        found["axes 2, 3"] = (second, third)
-        found["axes 1, 3"] = (first, 1, third)
-        found["axes 1, 2"] = (first, second, 1)
-        found["axes 0, 1"] = (batch, first, 1, 1)
-        found["axes 0, 2"] = (batch, 1, second, 1)
-        found["axes 1, 2, 3"] = (first, second, third)
-    found["all axes"] = tuple(step)
-    found["time"] = (steps, *(1 for _ in step))
-    found["time, axis 1"] = (steps, 1, step[1], *(1 for _ in step[2:]))
-    return found
+        shapes["axes 2, 3"] = (second, third)
+        shapes["axes 1, 3"] = (first, 1, third)
+        shapes["axes 1, 2"] = (first, second, 1)
+        shapes["axes 0, 1"] = (batch, first, 1, 1)
+        shapes["axes 0, 2"] = (batch, 1, second, 1)
+        shapes["axes 1, 2, 3"] = (first, second, third)
+    shapes["all axes"] = tuple(step)
+    shapes["time"] = (steps, *(1 for _ in step))
+    shapes["time, axis 1"] = (steps, 1, step[1], *(1 for _ in step[2:]))
+    return shapes
 
 
-def shapes(batch: int) -> dict[str, Shape]:
-    """The shapes of sequences."""
+def sequence_shapes(batch: int) -> dict[str, Shape]:
     return {
         "channels first": (4, batch, 64, 32, 32),
         "channels last": (4, batch, 32, 32, 64),
@@ -61,7 +60,7 @@ def uniform(shape: Shape) -> Tensor:
 
 
 def contestants(shape: Shape, backward: bool) -> dict[str, Callable[[], Any]]:
-    """Functions without arguments: the loop without operands, then one for each pattern."""
+    """Return functions without arguments: the loop without operands, then one loop for each pattern."""
     layer = nn.MultiStep(nn.LIFNode())
     x = Tensor(RANDOM.standard_normal(shape).astype(np.float32))
     grad = Tensor(RANDOM.standard_normal(shape).astype(np.float32))
@@ -73,30 +72,30 @@ def contestants(shape: Shape, backward: bool) -> dict[str, Callable[[], Any]]:
         def weighted(x: Tensor, grad: Tensor, *operands: Tensor) -> Tensor:
             return ops.sum(function(x, *operands) * grad)
 
-        wanted = (0, *range(2, 2 + len(operands)))
-        return partial(snncell.jit(snncell.grad(weighted, wanted)), x, grad, *operands)
+        positions = (0, *range(2, 2 + len(operands)))
+        return partial(snncell.jit(snncell.grad(weighted, positions)), x, grad, *operands)
 
-    found = {ALONE: run(lambda x: layer(x))}
+    functions = {ALONE: run(lambda x: layer(x))}
     for name, own in patterns(shape).items():
-        found[name] = run(lambda x, factor, offset: layer(x * factor + offset), uniform(own), uniform(own))
-    return found
+        functions[name] = run(lambda x, factor, offset: layer(x * factor + offset), uniform(own), uniform(own))
+    return functions
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=8, help="images of 65,536 elements in a step")
-    parser.add_argument("--shapes", nargs="*", choices=list(shapes(1)), default=list(shapes(1)))
+    parser.add_argument("--shapes", nargs="*", choices=list(sequence_shapes(1)), default=list(sequence_shapes(1)))
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--patterns", nargs="*", default=[], help="patterns by name, by default all")
     parser.add_argument("--passes", nargs="*", choices=["forward", "backward"], default=["forward", "backward"])
     arguments = parser.parse_args()
     for name in arguments.shapes:
-        shape = shapes(arguments.batch)[name]
+        shape = sequence_shapes(arguments.batch)[name]
         for kind in arguments.passes:
-            found = contestants(shape, kind == "backward")
+            functions = contestants(shape, kind == "backward")
             if arguments.patterns:
-                found = {each: run for each, run in found.items() if each in {ALONE, *arguments.patterns}}
-            times = in_turns(found, rounds=arguments.rounds)
+                functions = {each: run for each, run in functions.items() if each in {ALONE, *arguments.patterns}}
+            times = in_turns(functions, rounds=arguments.rounds)
             base = times[ALONE]
             print(f"\n{kind}, {name} {shape}\n{'operands':<16} {'min, ms':>9} {'median':>9} {'ratio':>7} {'median':>7}")
             for each, own in times.items():

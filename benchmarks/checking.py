@@ -1,4 +1,4 @@
-"""Comparing what contestants find."""
+"""Compare the results of contestants with those of snncell."""
 
 from __future__ import annotations
 
@@ -6,48 +6,52 @@ from typing import Any
 
 import numpy as np
 
-FLIPPED = 2e-4  # the share of spikes that may differ: a compiler may contract a * b + c to one rounding
-APART = 1e-3  # the distance of two gradients, in norms, if all spikes are the same
-APART_BY_SPIKES = 3e-2  # and if some are not
+MAX_FLIPPED = 2e-4  # share of spikes that may differ, because a compiler may contract a * b + c to one rounding
+MAX_DISTANCE = 1e-3  # relative distance of gradients if all spikes are equal
+MAX_DISTANCE_FLIPPED = 3e-2  # relative distance of gradients if some spikes differ
 
 
 def as_array(x: Any) -> Any:
-    """The NumPy array of anybody's tensor."""
+    """Convert a tensor of any framework to a NumPy array."""
     if hasattr(x, "asnumpy"):
         return x.asnumpy()
     return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
 
 
-def agree(who: str, mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Refuse results that are others than snncell's; in words, how close they are."""
-    if not theirs or not theirs.keys() <= mine.keys():
-        raise ValueError(f"{who} finds {list(theirs)}, not {list(mine)}.")
-    missing = [name for name in mine if name not in theirs]
-    a, b = ({name: as_array(found[name]) for name in theirs} for found in (mine, theirs))
-    words, flipped = [], 0.0
+def check_results(who: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Check that results are equal to snncell's. Return a note on their distance.
+
+    Raises:
+        ValueError: names, shapes, spikes or gradients differ, or so few or so many neurons fire that the comparison
+            would say little.
+    """
+    if not theirs or not theirs.keys() <= ours.keys():
+        raise ValueError(f"{who} returns {list(theirs)}, not {list(ours)}.")
+    missing = [name for name in ours if name not in theirs]
+    a, b = ({name: as_array(results[name]) for name in theirs} for results in (ours, theirs))
+    notes, flipped = [], 0.0
     for name, x in a.items():
         if x.shape != b[name].shape:
-            raise ValueError(f"{who}: {name} is {b[name].shape}, not {x.shape}.")
+            raise ValueError(f"{who}: {name} has the shape {b[name].shape}, not {x.shape}.")
     if "spikes" in a:
         rate, flipped = float(a["spikes"].mean()), float((a["spikes"] != b["spikes"]).mean())
         if not 0.01 < rate < 0.7:
-            raise ValueError(f"{who}: neurons fire at {rate:.1%} of the steps; this compares little.")
-        if flipped > FLIPPED:
+            raise ValueError(f"{who}: neurons fire at {rate:.1%} of the steps, which is no test. Use other weights.")
+        if flipped > MAX_FLIPPED:
             raise ValueError(f"{who}: {flipped:.2%} of the spikes differ.")
-        words.append(f"{round(flipped * a['spikes'].size)} of {a['spikes'].size} spikes differ")
-    rest = [name for name in a if name != "spikes"]
-    apart = {name: distance(a[name], b[name]) for name in rest}
-    for name, far in apart.items():
-        if not far < (APART_BY_SPIKES if flipped else APART):
-            raise ValueError(f"{who}: {name} differs by {far:.1e} of its norm.")
-    if apart:
-        words.append(f"the rest by {max(apart.values()):.0e} of its norm")
+        notes.append(f"{round(flipped * a['spikes'].size)} of {a['spikes'].size} spikes differ")
+    distances = {name: relative_distance(x, b[name]) for name, x in a.items() if name != "spikes"}
+    for name, distance in distances.items():
+        if not distance < (MAX_DISTANCE_FLIPPED if flipped else MAX_DISTANCE):
+            raise ValueError(f"{who}: {name} differs by {distance:.1e} of its norm.")
+    if distances:
+        notes.append(f"the rest by {max(distances.values()):.0e} of its norm")
     if missing:
-        words.append(f"not compared: {', '.join(missing)}")
-    return f"{who}: {', '.join(words)}"
+        notes.append(f"not compared: {', '.join(missing)}")
+    return f"{who}: {', '.join(notes)}"
 
 
-def distance(a: Any, b: Any) -> float:
-    """The norm of the difference, in norms of `a`."""
+def relative_distance(a: Any, b: Any) -> float:
+    """Return the norm of the difference, divided by the norm of `a`."""
     a, b = np.asarray(a, np.float64).ravel(), np.asarray(b, np.float64).ravel()
     return float(np.linalg.norm(a - b) / max(np.linalg.norm(a), 1e-30))

@@ -1,7 +1,7 @@
-"""Child processes that begin with all imports done, so that a crash or an endless call costs one row, not the run.
+"""Child processes that start with all imports done, so that a crash or an endless call costs one row, not the run.
 
-A fork server imports snncell and the peers once. It runs no kernel, so it has no threads, and a child begins where an
-ordinary process is after its imports. Where a system cannot fork, a child imports everything itself.
+A fork server imports snncell and the peers once. It runs no kernel, so it has no threads, and a child is like a fresh
+process after its imports. On a system without fork, each child imports everything itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _running: set[Child] = set()
 
 
 class ChildError(RuntimeError):
-    """A child raised an error, ended early with an exit code, or was late."""
+    """A child raised an error, ended early with an exit code, or took longer than its limit."""
 
     def __init__(self, message: str, exit_code: int | None = None, late: bool = False) -> None:
         super().__init__(message)
@@ -36,17 +36,17 @@ def import_early(modules: list[str]) -> None:
 
 
 class Child:
-    """A process that runs a function of a module. If this is a generator, each call of `next` runs it to a `yield`."""
+    """A process that runs a function of a module. Each `next` runs a generator function to its next `yield`."""
 
-    def __init__(self, function: Callable[..., Any], *given: Any) -> None:
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.connection, other = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_serve, args=(other, function, given))
+        self.process = CONTEXT.Process(target=_serve, args=(other, function, arguments))
         self.process.start()
         other.close()
         _running.add(self)
 
     def next(self, limit: float | None = None) -> Any:
-        """The result, or the next one of a generator.
+        """Return the result of the function, or the next result of a generator.
 
         Raises:
             ChildError: the function raised an error, the process ended, or `limit` seconds have passed.
@@ -55,17 +55,17 @@ class Child:
             self.connection.send(None)
             if not self.connection.poll(limit):
                 raise ChildError(f"not finished in {limit:g} s", late=True)
-            found, fault = self.connection.recv()
+            result, fault = self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode
             raise ChildError(f"its process ended with exit code {code}", code) from None
         if fault:
             raise ChildError(fault)
-        return found
+        return result
 
     def end(self) -> None:
-        """Kill the process and those that it has started, for example compilers."""
+        """Kill the process and its own children, for example compilers."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
@@ -73,9 +73,9 @@ class Child:
         _running.discard(self)
 
 
-def call(function: Callable[..., Any], *given: Any, limit: float | None = None) -> Any:
-    """The result of a function that a child runs; the errors are those of `Child.next`."""
-    child = Child(function, *given)
+def call(function: Callable[..., Any], *arguments: Any, limit: float | None = None) -> Any:
+    """Run a function in a child and return its result. It raises the errors of `Child.next`."""
+    child = Child(function, *arguments)
     try:
         return child.next(limit)
     finally:
@@ -88,19 +88,19 @@ def end_all() -> None:
         child.end()
 
 
-def _serve(connection: Any, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+def _serve(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     if hasattr(os, "setsid"):
-        os.setsid()  # a group of its own, which `Child.end` kills
+        os.setsid()  # a new process group, which `Child.end` kills
     with contextlib.suppress(EOFError):
         connection.recv()
         try:
-            found = function(*given)
-            if not inspect.isgenerator(found):
-                connection.send((found, ""))
+            result = function(*arguments)
+            if not inspect.isgenerator(result):
+                connection.send((result, ""))
                 return
-            for each in found:
+            for each in result:
                 connection.send((each, ""))
                 connection.recv()
-        except Exception as error:  # of any framework
+        except Exception as error:  # any framework can raise any error
             traceback.print_exc()
             connection.send((None, f"{type(error).__name__}: {error}"))

@@ -1,8 +1,8 @@
-"""Compile PyTorch's networks once per machine, and keep the compiled code and the failures for later runs.
+"""Cache of torch.compile: compile PyTorch's networks once per machine, and keep code and failures for later runs.
 
-A network of 64 time steps takes a minute to compile. The compiled code does not depend on snncell, so a run loads it
-from the folder of the peers' environment. An entry belongs to the versions of PyTorch and Python and to the source of
-the contestants. It holds processor time, so you can compile while other programs run (`--prepare`).
+A network of 64 time steps takes a minute to compile. The compiled code does not depend on snncell, so all runs share
+it. An entry is valid for the versions of PyTorch and Python and for the source of the contestants. It has processor
+time, not wall time, so you can compile while other programs run (`--prepare`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 
 from benchmarks import frameworks, training
 from benchmarks.child import ChildError, call
-from benchmarks.environment import home
-from benchmarks.measure import Timing, compiled_once
+from benchmarks.environment import cache_folder
+from benchmarks.measure import Timing, compile_and_measure
 from benchmarks.row import Row
 from benchmarks.rows import ROWS
 
-WAIT = 10.0  # wall seconds for each processor second of the limit: other programs may run
+WAIT = 10.0  # wall seconds per processor second of the limit, because other programs may run
 
 
-def sources(row: Row) -> str:
-    """A hash of the files that define PyTorch's contestant of a row."""
+def hash_sources(row: Row) -> str:
+    """Return a hash of the files that define PyTorch's contestant of a row."""
     modules = (sys.modules[partial(row.contestants["PyTorch"]).func.__module__], frameworks, training)
     files = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.blake2b(b"".join(files), digest_size=8).hexdigest()
@@ -41,19 +41,22 @@ class Compiled:
 
     Args:
         limit: processor seconds for one compilation.
-        folder: the place of the compiled code; by default that of the peers' environment.
+        folder: the folder of compiled code, by default in the cache folder.
     """
 
     def __init__(self, limit: int, folder: Path | None = None) -> None:
         facts = importlib.metadata.version("torch"), platform.python_version(), platform.machine()
-        self.folder = folder or home() / f"compiled-{'-'.join(facts)}"
+        self.folder = folder or cache_folder() / f"compiled-{'-'.join(facts)}"
         self.limit = limit
         self.folder.mkdir(parents=True, exist_ok=True)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder)
 
-    def of(self, name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[Timing, str]:
-        """The first call and the memory of a contestant, or its fault; and the note on its results."""
-        facts = f"{sources(ROWS[name])}, {name}, {contestant}, {changes}"
+    def get(self, name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[Timing, str]:
+        """Return the first call and memory of a contestant, or its fault, and the note on its results.
+
+        Compiles the contestant if the cache does not have it, or had a smaller limit for it.
+        """
+        facts = f"{hash_sources(ROWS[name])}, {name}, {contestant}, {changes}"
         key = hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
         file = self.folder / f"{key}.json"
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
@@ -67,7 +70,9 @@ class Compiled:
     def _compile(self, name: str, contestant: str, changes: dict[str, Any] | None) -> dict[str, Any]:
         first, memory, note, fault = math.nan, math.nan, "", ""
         try:
-            first, memory, note = call(compiled_once, name, contestant, changes, self.limit, limit=WAIT * self.limit)
+            first, memory, note = call(
+                compile_and_measure, name, contestant, changes, self.limit, limit=WAIT * self.limit
+            )
         except ChildError as error:
             late = error.exit_code == -getattr(signal, "SIGXCPU", 0) or error.late
             fault = f"not compiled in {self.limit} s" if late else f"not compiled: {error}"[:200].replace("\n", " ")

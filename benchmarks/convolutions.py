@@ -1,10 +1,10 @@
-"""Convolutions of all kinds of shapes: CPU time compared with PyTorch's, forward and both gradients, on one thread.
+"""CPU time of convolutions of many shapes compared with PyTorch: forward and both gradients, on one thread.
 
     python -m benchmarks.convolutions [--rows NAME ...] [--parts] [--markdown FILE]
 
-PyTorch runs eagerly, and snncell jitted. Both compute in turns, in float32, and CPU time is counted rather than wall
-time, because other programs may run. A ratio is PyTorch's time divided by snncell's. `--parts` also times the forward
-pass and each gradient alone, without differentiation and jit.
+PyTorch runs eagerly, and snncell jitted, in float32. Both take turns, and the script measures CPU time instead of wall
+time, because other programs may run. A ratio is PyTorch's time divided by snncell's. `--parts` also times the kernels
+of the forward pass and of each gradient, without differentiation and jit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.rows.layers import Conv, snncell_conv, torch_conv
-from benchmarks.timing import tell
+from benchmarks.timing import publish
 from snncell.kernels.conv import direct
 
 ROWS = {
@@ -48,13 +48,13 @@ ROWS = {
     ],
     "first layer": [Conv(b, c, d, s) for b, c, d, s in ((128, 1, 32, 28), (128, 2, 32, 32), (64, 3, 64, 32))],
 }
-ROUNDS, ROUND = 15, 0.02  # seconds of a turn
+ROUNDS, ROUND = 15, 0.02  # turns, and seconds of a turn
 Times = dict[str, float]
 
 
 def cpu_times(runs: dict[str, Callable[[], Any]]) -> Times:
-    """The median CPU time of a call of each, in turns, in seconds."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    """Return the median CPU seconds of a call of each function; they take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
     calls = {}
     for name, run in runs.items():
         run(), run()
@@ -66,13 +66,13 @@ def cpu_times(runs: dict[str, Callable[[], Any]]) -> Times:
             start = time.process_time()
             for _ in range(calls[name]):
                 run()
-            found[name].append((time.process_time() - start) / calls[name])
-    return {name: statistics.median(times) for name, times in found.items()}
+            seconds[name].append((time.process_time() - start) / calls[name])
+    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def parts_of(sizes: Conv) -> dict[str, dict[str, Callable[[], Any]]]:
-    """The forward pass and each gradient, of snncell's kernels and of PyTorch's."""
-    _, x, w, dout = sizes.given()
+def kernels(sizes: Conv) -> dict[str, dict[str, Callable[[], Any]]]:
+    """Return functions for the forward pass and each gradient, with the kernels of snncell and of PyTorch."""
+    _, x, w, dout = sizes.arrays()
     steps, pads = (sizes.stride,) * 2, (sizes.kernel // 2,) * 2
     own: dict[str, Any] = {"stride": steps, "before": pads, "dilation": (1, 1), "groups": sizes.groups}
     tx, tw, td = map(torch.from_numpy, (x, w, dout))
@@ -116,19 +116,19 @@ def main() -> None:
     for row in arguments.rows:
         ratios = []
         for sizes in ROWS[row]:
-            given = sizes.given()
-            both = {"snncell": snncell_conv(*given).run, "PyTorch": torch_conv(*given).run}
-            found = {"all": cpu_times(both)}
+            arrays = sizes.arrays()
+            both = {"snncell": snncell_conv(*arrays).run, "PyTorch": torch_conv(*arrays).run}
+            times_of = {"all": cpu_times(both)}
             if arguments.parts:
-                found |= {part: cpu_times(runs) for part, runs in parts_of(sizes).items()}
-            ratios.append(found["all"]["PyTorch"] / found["all"]["snncell"])
+                times_of |= {part: cpu_times(runs) for part, runs in kernels(sizes).items()}
+            ratios.append(times_of["all"]["PyTorch"] / times_of["all"]["snncell"])
             shape = f"{sizes.batch}x{sizes.inputs}x{sizes.side}x{sizes.side} to {sizes.outputs}"
-            lines += [f"| {row} | {shape} | {part} |" + cells(times) for part, times in found.items()]
-            print(*lines[-len(found) :], sep="\n", flush=True)
+            lines += [f"| {row} | {shape} | {part} |" + cells(times) for part, times in times_of.items()]
+            print(*lines[-len(times_of) :], sep="\n", flush=True)
         lines.append(f"| {row} | | geometric mean | | | {statistics.geometric_mean(ratios):.2f} |")
         print(lines[-1], flush=True)
     print()
-    tell(lines, arguments.markdown)
+    publish(lines, arguments.markdown)
 
 
 if __name__ == "__main__":

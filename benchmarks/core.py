@@ -1,13 +1,13 @@
-"""The core's figures, side by side with PyTorch where it is installed: `python benchmarks/core.py [--markdown FILE]`.
+"""Overhead of the core, compared with PyTorch if it is installed: `python benchmarks/core.py [--markdown FILE]`.
 
-Each pair is measured in turns (A B A B ...), and medians and ratios are printed, for the machine's speed drifts.
+Contestants take turns (A B A B ...), because the speed of a machine drifts. The script prints medians and ratios.
 
-- import: `import snncell` in fresh processes.
-- eager: one operation with its tape entry on 64 elements, forward only, recorded.
+- import: `import snncell` in seconds_in_process processes.
+- eager: one operation on 64 elements with its tape entry, forward only.
 - first call: a jitted function in a fresh process, with an empty and with a filled disk cache.
-- guards: the comparison of the Python values that a jitted function reads, at each call.
+- guards: the comparison, at each call, of the Python values that a jitted function reads.
 - sums: along each axis, eager and jitted, with the largest relative error for equal terms.
-- step: a 64-128-128-10 MLP training step with Adam, batch 64, float32.
+- step: a training step of a 64-128-128-10 MLP with Adam, batch 64, float32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import command, fresh, in_turns, medians, tell
+from timing import command, in_turns, medians, publish, seconds_in_process
 
 import snncell
 from snncell import Tensor, nn, ops
@@ -34,7 +34,7 @@ from snncell.tape.state import Tape, record_on
 
 def import_time() -> dict[str, float]:
     code = "import time; t = time.perf_counter(); import snncell; print(time.perf_counter() - t)"
-    return {"import snncell, s": statistics.median(fresh(code) for _ in range(7))}
+    return {"import snncell, s": statistics.median(seconds_in_process(code) for _ in range(7))}
 
 
 def first_call() -> dict[str, float]:
@@ -46,8 +46,8 @@ def first_call() -> dict[str, float]:
     cold, warm = [], []
     for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:
-            cold.append(fresh(code, SNNCELL_CACHE_DIR=folder))
-            warm.append(fresh(code, SNNCELL_CACHE_DIR=folder))
+            cold.append(seconds_in_process(code, SNNCELL_CACHE_DIR=folder))
+            warm.append(seconds_in_process(code, SNNCELL_CACHE_DIR=folder))
     return {"jit, first call, cold, s": statistics.median(cold), "from the disk cache, s": statistics.median(warm)}
 
 
@@ -73,9 +73,9 @@ def eager_op(torch: Any) -> dict[str, float]:
             theirs = {"add": lambda a=a, b=b: a + b, "mul": lambda a=a, b=b: a * b, "sigmoid": lambda a=a: a.sigmoid()}
             contestants["torch"] = theirs[mine.__name__]
         with record_on(tape):
-            found = medians(in_turns(contestants, 2000))
+            times = medians(in_turns(contestants, 2000))
             tape.entries.clear()
-        figures.update({f"eager {mine.__name__} with tape, {name}, us": t * 1e6 for name, t in found.items()})
+        figures.update({f"eager {mine.__name__} with tape, {name}, us": t * 1e6 for name, t in times.items()})
     return figures
 
 
@@ -110,13 +110,13 @@ def guards() -> dict[str, float]:
         jitted = snncell.jit(fn)
         jitted(x)
         (compiled,) = jitted.compiled.values()
-        found = medians(in_turns({"all": lambda c=compiled: c.dependencies.unchanged()}, 2000))
-        figures[f"guards, {name}, us"] = found["all"] * 1e6
+        times = medians(in_turns({"all": lambda c=compiled: c.dependencies.unchanged()}, 2000))
+        figures[f"guards, {name}, us"] = times["all"] * 1e6
     return figures
 
 
 def sums(torch: Any) -> dict[str, float]:
-    """Times and errors of sums and variances, of which BatchNorm and the gradients of biases are made."""
+    """Time sums and variances, which BatchNorm and the gradients of biases use, and compute the error of sums."""
     figures = {}
     for shape in ((64, 128), (1_000_000, 2), (10_000, 512)):
         x = np.full(shape, 0.1, np.float32)
@@ -130,8 +130,8 @@ def sums(torch: Any) -> dict[str, float]:
             }
             if torch is not None:
                 contestants["torch"] = partial(torch.from_numpy(x).sum, axis)
-            found = medians(in_turns(contestants, max(1, 100_000 // x.size)))
-            figures |= {f"sum of {shape} along {axis}, {name}, us": t * 1e6 for name, t in found.items()}
+            times = medians(in_turns(contestants, max(1, 100_000 // x.size)))
+            figures |= {f"sum of {shape} along {axis}, {name}, us": t * 1e6 for name, t in times.items()}
             exact = x.sum(axis, np.float64)
             errors = [np.abs(contestants[name]().asnumpy() / exact - 1).max() for name in ("eager", "jitted")]
             figures[f"sum of {shape} along {axis}, relative error"] = float(max(errors))
@@ -188,9 +188,9 @@ GOALS = {
 
 
 def page(figures: dict[str, float]) -> list[str]:
-    """The lines of the page: each figure, and how many times that of PyTorch it is, with the better number of threads.
+    """Return the lines of the page: each figure and its ratio to PyTorch's with the better number of threads.
 
-    The name of a figure is "figure, contestant, unit", "figure, unit" or "figure, relative error".
+    The key of a figure is "figure, contestant, unit", "figure, unit" or "figure, relative error".
     """
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "numba")]
     lines = [
@@ -201,8 +201,8 @@ def page(figures: dict[str, float]) -> list[str]:
         f"- versions: Python {platform.python_version()}, snncell {snncell.__version__}, {', '.join(versions)}",
         "- medians of calls that take turns",
         "",
-        "A sigmoid costs more than a sum because its formula, 1 / (1 + exp(-x)), is four passes of NumPy. `guards` is",
-        "the comparison of the Python values that a jitted function has read, at each call.",
+        "A sigmoid costs more than a sum, because NumPy computes 1 / (1 + exp(-x)) in four passes. `guards` is the",
+        "comparison, at each call, of the Python values that a jitted function has read.",
         "",
         "| figure | | times PyTorch's | goal |",
         "| --- | --- | --- | --- |",
@@ -219,8 +219,8 @@ def page(figures: dict[str, float]) -> list[str]:
     return [
         *lines,
         "",
-        "All threads run a loop from some amount of work on, which `python benchmarks/parallel.py` measures: with two",
-        "cores, about 100,000 elements for plain arithmetic and 5,000 for exp.",
+        "Small loops run on one thread. `python benchmarks/parallel.py` measures the size from which all threads are",
+        "faster: with two cores, about 100,000 elements for plain arithmetic and 5,000 for exp.",
     ]
 
 
@@ -232,9 +232,9 @@ def main() -> None:
         import torch
     except ImportError:
         torch = None
-        print("PyTorch is not installed: its figures are left out.")
+        print("PyTorch is not installed, so its figures are missing.")
     figures = {**import_time(), **first_call(), **eager_op(torch), **guards(), **sums(torch), **training_step(torch)}
-    tell(page(figures), arguments.markdown)
+    publish(page(figures), arguments.markdown)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Cost model: the bytes and operations of each kernel compared with copy bandwidth and the rate of BLAS.
 
-The bound of a kernel is the larger of the time that its bytes take at the bandwidth of a copy and the time that its
-operations take at the rate of a product of large matrices. Counted are the least bytes that must go through memory
-(inputs read once, outputs written once, what the reverse stores written and read), and the multiplications and
-additions of the algorithm that is run: of a product with spikes those of the events alone.
+The bound of a kernel is the larger of two times: its bytes at the bandwidth of a copy, and its operations at the rate
+of a product of large matrices. The bytes are the least memory traffic: inputs are read once, outputs are written once,
+and values stored for the backward pass are written and read once. The operations are the multiplications and additions
+of the algorithm. For example, a product with spikes counts those of events only.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, or the kernels of a row: what runs, its bytes and operations, and where they come from."""
+    """A kernel, or the kernels of a row, with its bytes and operations, and an explanation of these numbers."""
 
     name: str
     run: Callable[[], Any]
     bytes: float
     operations: float
-    counted: str
+    explanation: str
 
 
 def kernels(quick: bool) -> Iterator[Kernel]:
-    """All of them, made one after the other: few are in memory at once."""
+    """Yield all kernels. Their arrays are created one after the other, so that few are in memory at once."""
     yield from elementwise(1 << (12 if quick else 24))
     yield from neurons(quick)
     yield from products(quick)
@@ -54,21 +54,21 @@ def elementwise(n: int) -> Iterator[Kernel]:
     yield Kernel("sum", lambda: total(a), FLOAT * n, n, "1 read")
 
 
-def ours(name: str, quick: bool) -> tuple[Any, Callable[[], Any]]:
-    """The sizes of a row, and what snncell runs."""
+def sizes_and_run(name: str, quick: bool) -> tuple[Any, Callable[[], Any]]:
+    """Return the sizes of a row, and its function of snncell."""
     row = ROWS[name]
-    sizes = row.checked if quick else row.sizes
-    return sizes, row.contestants[OURS](*row.given(sizes)).run
+    sizes = row.small_sizes if quick else row.sizes
+    return sizes, row.contestants[OURS](*row.make_arrays(sizes)).run
 
 
 def neurons(quick: bool) -> Iterator[Kernel]:
-    for name, sequences, work, counted in (
+    for name, sequences, work, explanation in (
         ("lif", 6, 14, "x, spikes, 1 stored; dout, 1 stored, dx"),
         ("adaptive", 9, 34, "x, spikes, 2 stored; x, dout, 2 stored, dx"),
     ):
-        shape, run = ours(name, quick)
+        shape, run = sizes_and_run(name, quick)
         size = float(np.prod(shape))
-        yield Kernel(f"{ROWS[name].title}, both ways", run, sequences * FLOAT * size, work * size, counted)
+        yield Kernel(f"{ROWS[name].title}, both ways", run, sequences * FLOAT * size, work * size, explanation)
 
 
 def products(quick: bool) -> Iterator[Kernel]:
@@ -96,34 +96,34 @@ def spiking_layers(quick: bool) -> Iterator[Kernel]:
     for steps, n in shapes:
         for density in (0.01, 0.05, 0.1):
             sizes = linear.Sizes(steps, 16, n, n, density)
-            x, w, b, dout = sizes.given()
+            x, w, b, dout = sizes.arrays()
             events, sequence, matrix = float(np.count_nonzero(x)), FLOAT * x.size, FLOAT * w.size
-            dense, layer, given = nn.Dense(n, n, Tensor(w), Tensor(b)), snncell_lif_layer(), Tensor(x)
+            dense, layer, inputs = nn.Dense(n, n, Tensor(w), Tensor(b)), snncell_lif_layer(), Tensor(x)
             forward = snncell.jit(lambda x, dense=dense, layer=layer: layer(dense(x)))
             title = f"Linear({n})+LIF, T {steps}, batch 16, {density:.0%} input"
-            run = functools.partial(forward, given)
+            run = functools.partial(forward, inputs)
             yield Kernel(f"{title}, forward", run, 2 * sequence + matrix, 2 * events * n, "x, w; spikes")
             run = linear.snncell_linear(x, w, b, dout).run
-            counted = "x, w; spikes, 1 stored; dout, 1 stored, dw"
-            yield Kernel(f"{title}, both ways", run, 5 * sequence + 2 * matrix, 4 * events * n, counted)
+            explanation = "x, w; spikes, 1 stored; dout, 1 stored, dw"
+            yield Kernel(f"{title}, both ways", run, 5 * sequence + 2 * matrix, 4 * events * n, explanation)
 
 
 def images(quick: bool) -> Iterator[Kernel]:
     for name, row in ROWS.items():
         if row.group == "layers" and name.startswith("conv"):
-            sizes, run = ours(name, quick)
-            _, x, w, dout = sizes.given()
+            sizes, run = sizes_and_run(name, quick)
+            _, x, w, dout = sizes.arrays()
             work = 6.0 * dout.size * w[0].size
             read = FLOAT * (2.0 * x.size + 2 * w.size + 2 * dout.size + x.size)
             yield Kernel(f"{row.title}, both ways", run, read, work, "x, out; x, dout, dx; 3 products")
-    for name, times, counted in (
+    for name, times, explanation in (
         ("max-pool", 2.75, "x, out, 1 byte each; dout, dx"),
         ("average-pool", 2.5, "x, out; dout, dx"),
         ("batch-norm", 8.0, "x twice, out; x and dout twice, dx"),
     ):
-        shape, run = ours(name, quick)
+        shape, run = sizes_and_run(name, quick)
         size = float(np.prod(shape))
-        yield Kernel(f"{ROWS[name].title}, both ways", run, times * FLOAT * size, 10 * size, counted)
+        yield Kernel(f"{ROWS[name].title}, both ways", run, times * FLOAT * size, 10 * size, explanation)
 
 
 def adam(n: int) -> Kernel:
@@ -134,7 +134,7 @@ def adam(n: int) -> Kernel:
 
 
 def table(quick: bool) -> str:
-    """A line for each kernel: bytes, operations, its bound, its time, and their ratio."""
+    """Return a table with a line for each kernel: bytes, operations, bound, time, and the ratio of time and bound."""
     bandwidth, rate = copy_bandwidth(), product_rate()
     lines = [
         f"Copies: {bandwidth / 1e9:.1f} GB/s read and written. BLAS: {rate / 1e9:.0f} GFLOP/s.",
@@ -143,12 +143,11 @@ def table(quick: bool) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for kernel in kernels(quick):
-        of_memory, of_work = kernel.bytes / bandwidth, kernel.operations / rate
-        seconds, bound = median_seconds(kernel.run), max(of_memory, of_work)
-        by = "memory" if of_memory >= of_work else "arithmetic"
-        cells = [f"{kernel.bytes / 1e6:.3g}", f"{kernel.operations / 1e6:.3g}", by, f"{bound * 1e3:.3g}"]
-        lines.append(
-            f"| {kernel.name} | {kernel.counted} | {' | '.join(cells)} | {seconds * 1e3:.3g} | {seconds / bound:.2f} |"
-        )
+        memory_time, work_time = kernel.bytes / bandwidth, kernel.operations / rate
+        seconds, bound = median_seconds(kernel.run), max(memory_time, work_time)
+        by = "memory" if memory_time >= work_time else "arithmetic"
+        cells = [kernel.name, kernel.explanation, f"{kernel.bytes / 1e6:.3g}", f"{kernel.operations / 1e6:.3g}", by]
+        cells += [f"{bound * 1e3:.3g}", f"{seconds * 1e3:.3g}", f"{seconds / bound:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
         print(f"  {kernel.name}: {seconds * 1e3:.3g} ms, {seconds / bound:.2f} times its bound", flush=True)
     return "\n".join(lines)

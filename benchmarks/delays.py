@@ -1,9 +1,10 @@
-"""Compare learned delays with none, at as many learned numbers: `python benchmarks/delays.py --write FOLDER`.
+"""Accuracy of networks with and without learned delays: `python benchmarks/delays.py --write FOLDER`.
 
-The data are synthetic words with the format of SHD (`snncell.data.SHDLike`). Each word is an order of the same six
-sounds, so a network must use the times of spikes. The settings are those of Hammouamri et al., ICLR 2024, at a smaller
-size: bins of 10 ms, 140 inputs, LIF neurons with a time constant of 10 ms, dropout, delays up to 250 ms with a learning
-rate that is 100 times as large, and a width that shrinks in the first quarter.
+Both networks have the same number of learned numbers. The data are synthetic words in the format of SHD
+(`snncell.data.SHDLike`). Each word is an order of the same six sounds, so a network must use the times of spikes. The
+settings are those of Hammouamri et al., ICLR 2024, at a smaller size: bins of 10 ms, 140 inputs, LIF neurons with a
+time constant of 10 ms, dropout, and delays up to 250 ms. Delays have a 100 times larger learning rate, and their kernel
+width shrinks in the first quarter of the training.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RATE, RATE_OF_DELAYS = 2e-3, 0.2
 
 
 def words(samples: int, seed: int) -> tuple[Any, Any]:
-    """Spike counts (T, N, channels) in bins of 10 ms, with five neighbouring channels in one, and labels."""
+    """Return spike counts (T, N, channels) in bins of 10 ms, each of five neighbouring channels, and the labels."""
     source = snncell.data.SHDLike(samples, seed=seed)
     x = np.zeros((STEPS, samples, CHANNELS), np.float32)
     labels = np.zeros(samples, np.int32)
@@ -38,7 +39,7 @@ def words(samples: int, seed: int) -> tuple[Any, Any]:
 
 
 def neurons(count: int) -> list[Any]:
-    """Normalisation, LIF neurons with a time constant of one bin, and dropout."""
+    """Return normalisation, LIF neurons with a time constant of one bin, and dropout."""
     lif = nn.LeakyNode(beta=float(np.exp(-1.0)), reset="zero", surrogate_function=snncell.surrogate.ATan())
     return [nn.TimeDistributed(nn.BatchNorm1d(count)), nn.MultiStep(lif), nn.TimeFixedDropout(p=0.2)]
 
@@ -58,7 +59,7 @@ def learned_numbers(net: Any) -> int:
 
 
 def width_without_delays() -> int:
-    """The smallest hidden width at which the network without delays has no fewer learned numbers than the other."""
+    """Return the smallest hidden width at which the network without delays has at least as many learned numbers."""
     target, hidden = learned_numbers(network(True, HIDDEN)), HIDDEN
     while learned_numbers(network(False, hidden)) < target:
         hidden += 1
@@ -79,15 +80,15 @@ def train(delayed: bool, hidden: int, epochs: int, seed: int, data: Any, test: A
         for layer in layers:
             layer.width = float(widths[min(epoch, len(widths) - 1)])
         net.set_train(True)
-        for chosen in np.array_split(rng.permutation(len(y)), -(-len(y) // BATCH)):
-            step(Tensor(x[:, chosen]), Tensor(y[chosen]))
+        for batch in np.array_split(rng.permutation(len(y)), -(-len(y) // BATCH)):
+            step(Tensor(x[:, batch]), Tensor(y[batch]))
         net.set_train(False)
         yield float((net(Tensor(test[0])).asnumpy().argmax(1) == test[1]).mean())
 
 
 def report(courses: dict[str, Any], numbers: dict[str, int], options: argparse.Namespace) -> str:
     lines = [
-        "# Learned delays against none",
+        "# Networks with and without learned delays",
         "",
         f"- command: python benchmarks/delays.py --seeds {options.seeds} --epochs {options.epochs}",
         f"- date: {datetime.date.today()}; {platform.machine()}, snncell {snncell.__version__}",

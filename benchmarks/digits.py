@@ -1,7 +1,8 @@
-"""Digits end to end: the same network, weights and order of samples, trained until 97 % of the test images are right.
+"""Time to train on digits until 97 % of the test images are right, with the same network, weights and order of samples.
 
-64 pixels, as currents of T 16 steps, 128 LIF neurons, 10 classes; batches of 64, Adam. The time counts from the network
-being made, with what is traced, compiled and imported on the way: the first training of a process, and another one.
+The input is 64 pixels as constant currents of 16 time steps. The network has 128 LIF neurons and 10 classes, and trains
+by Adam with batches of 64. The time includes the creation of the network, imports, tracing and compilation. The table
+has the first training of a process and the second one.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from benchmarks.frameworks import jax_lif_layer, snncell_lif_layer, spikingjelly
 from snncell import Tensor, nn, ops
 from snncell.data import digits
 
-STEPS, HIDDEN, BATCH, RATE, RIGHT, MOST = 16, 128, 64, 3e-3, 0.97, 60
-Trainer = tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]  # a step; scores of images
+STEPS, HIDDEN, BATCH, RATE, TARGET, MAX_EPOCHS = 16, 128, 64, 3e-3, 0.97, 60
+Trainer = tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]  # a training step, and a function for scores of images
 
 
-def weights() -> list[Any]:
+def initial_weights() -> list[Any]:
     rng = np.random.default_rng(0)
-    pairs = [((HIDDEN, 64), 3.0), ((10, HIDDEN), 1.0)]
-    made = [[rng.standard_normal(s) * scale / np.sqrt(s[1]), np.zeros(s[0])] for s, scale in pairs]
-    return [w.astype(np.float32) for pair in made for w in pair]
+    sizes = [((HIDDEN, 64), 3.0), ((10, HIDDEN), 1.0)]
+    pairs = [[rng.standard_normal(s) * scale / np.sqrt(s[1]), np.zeros(s[0])] for s, scale in sizes]
+    return [w.astype(np.float32) for pair in pairs for w in pair]
 
 
 def snncell_trainer() -> Trainer:
-    w1, b1, w2, b2 = (Tensor(w) for w in weights())
+    w1, b1, w2, b2 = (Tensor(w) for w in initial_weights())
     hidden, readout, layer = nn.Dense(64, HIDDEN, w1, b1), nn.Dense(HIDDEN, 10, w2, b2), snncell_lif_layer()
     params = [hidden.weight, hidden.bias, readout.weight, readout.bias]
 
@@ -52,7 +53,7 @@ def torch_trainer(spikingjelly: bool = False) -> Trainer:
     import torch
     from torch.nn.functional import cross_entropy, linear
 
-    params = [torch.from_numpy(w).requires_grad_() for w in weights()]
+    params = [torch.from_numpy(w).requires_grad_() for w in initial_weights()]
     adam = torch.optim.Adam(params, RATE, fused=True)
     layer = spikingjelly_lif_layer() if spikingjelly else torch_lif_layer()
 
@@ -88,7 +89,7 @@ def jax_trainer() -> Trainer:
     def loss(params: Any, x: Any, y: Any) -> tuple[Any, None]:
         return -jnp.take_along_axis(jax.nn.log_softmax(net(params, x)), y[:, None], 1).mean(), None
 
-    train, state = adam_in_jax(loss, [jax.device_put(w) for w in weights()], RATE)
+    train, state = adam_in_jax(loss, [jax.device_put(w) for w in initial_weights()], RATE)
     scores = jax.jit(net)
 
     def step(x: Any, y: Any) -> Any:
@@ -107,19 +108,19 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 }
 
 
-def trained(name: str, right: float = RIGHT, most: int = MOST) -> tuple[float, int, float, list[float]]:
-    """Seconds, epochs and accuracy of one training, and the losses of its first steps."""
+def train(name: str, max_epochs: int = MAX_EPOCHS) -> tuple[float, int, float, list[float]]:
+    """Train once. Return seconds, epochs and accuracy, and the losses of the first five steps."""
     (x, y), (test_x, test_y) = digits()
     x, test_x = x.reshape(-1, 64) * 2.0, test_x.reshape(-1, 64) * 2.0
     rng, losses, accuracy, epoch = np.random.default_rng(1), [], 0.0, 0
     start = time.perf_counter()
     step, scores = TRAINERS[name]()
-    while accuracy < right and epoch < most:
+    while accuracy < TARGET and epoch < max_epochs:
         epoch += 1
         order = rng.permutation(len(x))
         for first in range(0, len(x) - BATCH + 1, BATCH):
-            chosen = order[first : first + BATCH]
-            loss = step(x[chosen], y[chosen])
+            batch = order[first : first + BATCH]
+            loss = step(x[batch], y[batch])
             if len(losses) < 5:
                 losses.append(float(loss))
         accuracy = float((scores(test_x).argmax(1) == test_y).mean())
@@ -127,16 +128,16 @@ def trained(name: str, right: float = RIGHT, most: int = MOST) -> tuple[float, i
 
 
 def table(peers: list[str], quick: bool) -> str:
-    """A line for each framework, after the losses of the first steps were compared."""
+    """Return a table with a line for each framework. The losses of its first steps are compared with snncell's."""
     lines = ["| digits to 97 % | first, s | again, s | epochs | test images right |", "| --- | --- | --- | --- | --- |"]
-    compared: list[float] = []
+    expected: list[float] = []
     for name in TRAINERS:
         if name != "snncell" and name not in peers:
             continue
-        first, *_ = trained(name, most=1 if quick else MOST)
-        seconds, epochs, accuracy, losses = trained(name, most=1 if quick else MOST)
-        compared = compared or losses
-        np.testing.assert_allclose(losses, compared, rtol=1e-2, err_msg=f"digits, {name}: the first losses")
+        first, *_ = train(name, 1 if quick else MAX_EPOCHS)
+        seconds, epochs, accuracy, losses = train(name, 1 if quick else MAX_EPOCHS)
+        expected = expected or losses
+        np.testing.assert_allclose(losses, expected, rtol=1e-2, err_msg=f"digits, {name}: the first losses")
         lines.append(f"| {name} | {first:.3g} | {seconds:.3g} | {epochs} | {accuracy:.1%} |")
         print(f"  {lines[-1]}", flush=True)
     return "\n".join(lines)

@@ -1,10 +1,11 @@
-"""A training step and the exchange of a gradient on 1, 2 and 4 ranks of this machine, and a model of up to 1,000.
+"""Distributed training: time of a step and of the gradient exchange on 1, 2 and 4 ranks, and a model of up to 1,000.
 
     python benchmarks/distributed.py [--markdown FILE] [--overlap "mpiexec ..."]
 
-The step is one of `train.fit`: the net of the SHD benchmarks (700-256-256-20, LIF, 100 steps), 64 samples in all.
-With `--overlap`, two ranks that are started by that command show what fast mode hides behind the reverse of a deeper
-net: on one machine memory is no network, so let the command be of two machines, or of two network namespaces.
+The step is one of `train.fit`, with the network of the SHD benchmarks (700-256-256-20, LIF, 100 steps) and 64 samples
+in all. `--overlap` starts two ranks by this command, and measures how much of the exchange overlaps with the backward
+pass of a deeper network in fast mode. The command should use two machines or two network namespaces, because ranks on
+one machine exchange messages through memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import tell
+from timing import publish
 
 import snncell
 from snncell import distributed, nn, train
@@ -33,86 +34,89 @@ from snncell.distributed import sharding, training
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
-NETWORKS = {  # seconds for a message of no length, bytes in a second
+NETWORKS = {  # latency in seconds, bandwidth in bytes per second
     "Ethernet, 25 Gb/s": (20e-6, 3.1e9),
     "InfiniBand, 100 Gb/s": (1.5e-6, 12e9),
 }
-MESSAGES = ("1 byte", "4 MB")  # there and back
+MESSAGES = ("1 byte", "4 MB")  # sent to the other rank and back
 RANKS = (1, 2, 4, 8, 16, 64, 256, 1000)
-WIDTH, DEPTH, DEEP_STEPS, EACH = 512, 6, 64, 32  # of the deeper net, and its samples on each rank
+WIDTH, DEPTH, DEEP_STEPS, SAMPLES = 512, 6, 64, 32  # of the deeper network; samples on each rank
 
 
-# --- a model of more ranks --------------------------------------------------------------------------------------------
+# --- model of more ranks ----------------------------------------------------------------------------------------------
 
 
-def in_order(ranks: int, size: float, latency: float, bandwidth: float) -> float:
-    """Seconds to add gradients of `size` bytes in the order of the shards: each rank a part of them, then all to all.
+def ordered_sum_time(ranks: int, size: float, latency: float, bandwidth: float) -> float:
+    """Seconds to add gradients of `size` bytes in the order of the shards.
 
         2 (p - 1) alpha + 2 n (p - 1) / (p b)
 
-    of p ranks, n bytes, latency alpha and bandwidth b: pairwise exchange, then a ring (Thakur, Rabenseifner, Gropp,
-    "Optimization of collective communication operations in MPICH", IJHPCA 2005, sections 4.1 and 4.4).
+    for p ranks, n bytes, latency alpha and bandwidth b. Each rank adds a part of the gradients (pairwise exchange) and
+    sends it to all ranks (ring).
+
+    Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005,
+    sections 4.1 and 4.4.
     """
     return 2 * (ranks - 1) * latency + 2 * size * (ranks - 1) / ranks / bandwidth
 
 
-def by_mpi(ranks: int, size: float, latency: float, bandwidth: float) -> float:
+def allreduce_time(ranks: int, size: float, latency: float, bandwidth: float) -> float:
     """Seconds of an Allreduce by Rabenseifner's algorithm (section 4.5): 2 log2(p) alpha + 2 n (p - 1) / (p b)."""
     return 2 * math.ceil(math.log2(ranks)) * latency + 2 * size * (ranks - 1) / ranks / bandwidth
 
 
-def small(ranks: int, size: float, latency: float, bandwidth: float) -> float:
-    """Seconds to gather a few bytes of every rank, recursive doubling (section 4.1): log2(p) alpha + n (p - 1) / b."""
+def gather_time(ranks: int, size: float, latency: float, bandwidth: float) -> float:
+    """Seconds to gather a few bytes per rank by recursive doubling (section 4.1): log2(p) alpha + n (p - 1) / b."""
     return math.ceil(math.log2(ranks)) * latency + size * (ranks - 1) / bandwidth
 
 
 def efficiency(step: float, ranks: int, network: str, exchange: Callable[..., float], size: float) -> float:
-    """The step of one rank over that of as many samples on each of several: 1 if exchanging took no time.
+    """Return the share of a step that computes, if each rank has as many samples as the step of one rank.
 
-    Beside the gradients there are three small exchanges in a step: numbers (64 bytes), statistics, whether to stop.
+    A step exchanges its gradients and three small messages: numbers (64 bytes), statistics, and whether to stop.
     """
-    more = exchange(ranks, size, *NETWORKS[network]) + 3 * small(ranks, 64, *NETWORKS[network])
+    more = exchange(ranks, size, *NETWORKS[network]) + 3 * gather_time(ranks, 64, *NETWORKS[network])
     return step / (step + more)
 
 
-# --- what is measured on a rank ---------------------------------------------------------------------------------------
+# --- measurements on a rank -------------------------------------------------------------------------------------------
 
 
-class Timed(train.Callback):
-    """Notes what each step takes, from its begin to its end."""
+class StepTimer(train.Callback):
+    """Record the seconds of each training step."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def on_step_begin(self, training: train.Training) -> None:
-        self.begun = time.perf_counter()
+        self.start = time.perf_counter()
 
     def on_step_end(self, training: train.Training) -> None:
-        self.seconds.append(time.perf_counter() - self.begun)
+        self.seconds.append(time.perf_counter() - self.start)
 
 
 def step(together: bool) -> float:
-    """The least milliseconds that a step took, without the first ones."""
+    """Return the minimum milliseconds of a training step, without the first eight steps."""
     snncell.set_seed(0)
     rng = np.random.default_rng(0)
     x = (rng.random((STEPS, 4 * BATCH, 700)) < 0.02).astype(np.float32)
     layers = [[nn.Dense(a, b), nn.MultiStep(nn.LIFNode(tau=5.0))] for a, b in ((700, 256), (256, 256))]
     net = nn.SequentialCell(*layers[0], *layers[1], nn.Dense(256, 20), nn.Readout("mean"))
     batches = train.Batches(x, rng.integers(0, 20, 4 * BATCH), batch_size=BATCH, time_first=True)
-    timed, adam = Timed(), nn.Adam(net.trainable_params(), 1e-3)
-    more: dict[str, Any] = {"progress": False, "distributed": together, "callbacks": [timed]}
-    train.fit(net, nn.CrossEntropyLoss(), adam, batches, 4 + ROUNDS // 4, **more)
-    return 1e3 * min(timed.seconds[8:])
+    timer, adam = StepTimer(), nn.Adam(net.trainable_params(), 1e-3)
+    options: dict[str, Any] = {"progress": False, "distributed": together, "callbacks": [timer]}
+    train.fit(net, nn.CrossEntropyLoss(), adam, batches, 4 + ROUNDS // 4, **options)
+    return 1e3 * min(timer.seconds[8:])
 
 
 def exchanges() -> dict[str, float]:
-    """The least milliseconds of the sum of a gradient of 4 MB, in both ways, and of a message of 1 byte and of 4 MB."""
+    """Return the minimum milliseconds of both sums of a gradient of 4 MB, and of messages of 1 byte and of 4 MB."""
     ranks = distributed.job.join_job("the benchmark")
     vector, one = np.ones(FLOATS, np.float32), np.ones(1, np.uint8)
     total, like = np.empty_like(vector), np.empty_like(vector)
     comm, peer = ranks.comm, ranks.rank ^ 1
 
-    def there_and_back(message: Any) -> None:
+    def ping_pong(message: Any) -> None:
         if ranks.rank % 2:
             comm.Recv(message, peer)
             comm.Send(message, peer)
@@ -125,26 +129,26 @@ def exchanges() -> dict[str, float]:
         "Allreduce": lambda: comm.Allreduce(vector, total, ranks.mpi.SUM),
     }
     if ranks.size > 1:
-        ways |= {"1 byte": lambda: there_and_back(one), "4 MB": lambda: there_and_back(vector)}  # `MESSAGES`
-    found = {}
+        ways |= {"1 byte": lambda: ping_pong(one), "4 MB": lambda: ping_pong(vector)}  # `MESSAGES`
+    milliseconds = {}
     for name, way in ways.items():
         seconds = []
         for _ in range(5 * ROUNDS):
             comm.Barrier()
-            begun = time.perf_counter()
+            start = time.perf_counter()
             way()
-            seconds.append(time.perf_counter() - begun)
-        found[name] = 1e3 * min(seconds[4:]) / (2 if name in MESSAGES else 1)
-    return found
+            seconds.append(time.perf_counter() - start)
+        milliseconds[name] = 1e3 * min(seconds[4:]) / (2 if name in MESSAGES else 1)
+    return milliseconds
 
 
-class Between(training.Sharded):
-    """A step that notes how long the update waits when the reverse has ended."""
+class TimedSharded(training.Sharded):
+    """A training step that records the time between the end of the backward pass and the update."""
 
     seconds: list[float] = []  # noqa: RUF012 - of all steps
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         gradients, update = self.gradients, self.update
 
         def timed_gradients(*batch: Any) -> Any:
@@ -160,100 +164,102 @@ class Between(training.Sharded):
 
 
 def overlap() -> dict[str, float]:
-    """The median milliseconds of steps of the deeper net, and of those the ones behind its reverse."""
-    training.Sharded = Between  # type: ignore[misc]
-    found = {}
+    """Return the median milliseconds of a step of the deeper network, and of its part after the backward pass."""
+    training.Sharded = TimedSharded  # type: ignore[misc]
+    figures = {}
     for name, bucket in (("at the end", 1 << 40), ("as they come", sharding.BUCKET)) * 2:
         sharding.BUCKET = bucket
         snncell.set_seed(0)
         rng = np.random.default_rng(0)
         layers = [nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.MultiStep(nn.LIFNode())) for _ in range(DEPTH)]
         net = nn.SequentialCell(*layers, nn.Dense(WIDTH, 10), nn.Readout("mean"))
-        x = (rng.random((DEEP_STEPS, 8 * EACH, WIDTH)) < 0.1).astype(np.float32)
-        batches = train.Batches(x, rng.integers(0, 10, 8 * EACH), batch_size=2 * EACH, time_first=True)
-        timed, adam = Timed(), nn.Adam(net.trainable_params(), 1e-3)
-        Between.seconds.clear()
-        more: dict[str, Any] = {"progress": False, "distributed": True, "callbacks": [timed]}
-        train.fit(net, nn.CrossEntropyLoss(), adam, batches, 12, **more)
-        found[name] = 1e3 * statistics.median(timed.seconds[8:])
-        found[f"{name}, behind"] = 1e3 * statistics.median(Between.seconds[8:])
-        found["bytes"] = sum(4.0 * p.size for p in net.trainable_params())
-    return found
+        x = (rng.random((DEEP_STEPS, 8 * SAMPLES, WIDTH)) < 0.1).astype(np.float32)
+        batches = train.Batches(x, rng.integers(0, 10, 8 * SAMPLES), batch_size=2 * SAMPLES, time_first=True)
+        timer, adam = StepTimer(), nn.Adam(net.trainable_params(), 1e-3)
+        TimedSharded.seconds.clear()
+        options: dict[str, Any] = {"progress": False, "distributed": True, "callbacks": [timer]}
+        train.fit(net, nn.CrossEntropyLoss(), adam, batches, 12, **options)
+        figures[name] = 1e3 * statistics.median(timer.seconds[8:])
+        figures[f"{name}, after backward"] = 1e3 * statistics.median(TimedSharded.seconds[8:])
+        figures["bytes"] = sum(4.0 * p.size for p in net.trainable_params())
+    return figures
 
 
-def on_rank(kind: str, file: Path) -> None:
-    """Measure as one of the ranks; the first writes."""
+def run_rank(kind: str, file: Path) -> None:
+    """Measure on one of the ranks. The first rank writes the figures to the file."""
     distributed.init(fast=kind != "in order")
     if kind == "overlap":
-        found = overlap()
+        figures = overlap()
     else:
-        found = {"threads": snncell.kernels.numba.policy.number_of_threads(), "step": step(True)}
-        found |= {"alone": step(False)} if distributed.size() == 1 else {}
-        found |= {} if kind == "fast" else exchanges()
+        figures = {"threads": snncell.kernels.numba.policy.number_of_threads(), "step": step(True)}
+        figures |= {"alone": step(False)} if distributed.size() == 1 else {}
+        figures |= {} if kind == "fast" else exchanges()
     if distributed.rank() == 0:
-        file.write_text(json.dumps(found), encoding="utf-8")
+        file.write_text(json.dumps(figures), encoding="utf-8")
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def job(ranks: int, kind: str, launcher: str = "") -> dict[str, float]:
-    """The figures of a job of so many ranks."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    usual = str(beside) if beside.exists() else shutil.which("mpiexec") or sys.exit("There is no mpiexec.")
+def run_job(ranks: int, kind: str, launcher: str = "") -> dict[str, float]:
+    """Start a job with this number of ranks, and return its figures."""
+    installed = Path(sys.executable).with_name("mpiexec")
+    default = str(installed) if installed.exists() else shutil.which("mpiexec") or sys.exit("mpiexec is not installed.")
     file = Path.cwd() / f".distributed-{os.getpid()}.json"
-    command = [*(shlex.split(launcher) or [usual]), "-n", str(ranks)]
+    command = [*(shlex.split(launcher) or [default]), "-n", str(ranks)]
     command += [sys.executable, str(Path(__file__).resolve()), "--rank", kind, str(file)]
     try:
         subprocess.run(command, check=True, timeout=900)
-        found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+        figures: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
     finally:
         file.unlink(missing_ok=True)
-    return found
+    return figures
 
 
 def page(launcher: str) -> list[str]:
-    """Measure, and write it down."""
+    """Measure, and return the lines of the page."""
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    found = {(ranks, fast): job(ranks, ("in order", "fast")[fast]) for ranks in (1, 2, 4) for fast in (False, True)}
-    alone = found[1, False]["alone"]
+    modes = {False: "in order", True: "fast"}
+    figures = {(ranks, fast): run_job(ranks, mode) for ranks in (1, 2, 4) for fast, mode in modes.items()}
+    alone = figures[1, False]["alone"]
     lines = ["# Training on several processes", "", "- command: python benchmarks/distributed.py --markdown FILE"]
     lines.append(f"- {cores} cores; Python {platform.python_version()}, snncell {snncell.__version__}, MPICH's wheel")
     lines.append(f"- load average {load:.0f}; a load above the number of cores comes from other programs")
-    lines.append(f"- a step of {BATCH} samples in all, 700-256-256-20, LIF, {STEPS} time steps: the least milliseconds")
+    lines.append(f"- a step of {BATCH} samples in all, 700-256-256-20, LIF, {STEPS} time steps: minimum milliseconds")
     lines.append(f"- one process without distributed=True: {alone:.1f}")
     lines += ["", "| ranks | threads each | step, in order | step, fast |", "| --- | --- | --- | --- |"]
     for ranks in (1, 2, 4):
-        both = [found[ranks, fast] for fast in (False, True)]
+        both = [figures[ranks, fast] for fast in (False, True)]
         name = f"{ranks}, more than cores" if ranks > cores else str(ranks)
         lines.append(f"| {name} | {both[0]['threads']:.0f} | {both[0]['step']:.1f} | {both[1]['step']:.1f} |")
     lines += ["", "Sum of a gradient of 4 MB over all ranks, minimum in milliseconds:", ""]
     lines += ["| ranks | gathered and added in order | Allreduce |", "| --- | --- | --- |"]
     for ranks in (1, 2, 4):
-        lines.append(
-            f"| {ranks} | {found[ranks, False]['gathered and added']:.1f} | {found[ranks, False]['Allreduce']:.1f} |"
-        )
+        row = figures[ranks, False]
+        lines.append(f"| {ranks} | {row['gathered and added']:.1f} | {row['Allreduce']:.1f} |")
     if launcher:
-        lines += overlapped(job(2, "overlap", launcher))
-    return lines + model(found[1, False]["step"], found[2, False])
+        lines += overlap_section(run_job(2, "overlap", launcher))
+    return lines + model_section(figures[1, False]["step"], figures[2, False])
 
 
-def overlapped(found: dict[str, float]) -> list[str]:
-    """The section on the overlap of fast mode with the backward pass."""
+def overlap_section(figures: dict[str, float]) -> list[str]:
+    """Return the section on the overlap of the exchange with the backward pass in fast mode."""
     lines = ["", "## Overlap of the all-reduce with the backward pass", ""]
-    lines.append(f"- fast mode, 2 ranks; {DEPTH} times Dense({WIDTH}) and LIF, {DEEP_STEPS} steps, {EACH} samples each")
-    lines.append(f"- gradient {1e-6 * found['bytes']:.1f} MB; medians in milliseconds, of a second training each")
+    lines.append(
+        f"- fast mode, 2 ranks; {DEPTH} x (Dense({WIDTH}), LIF), {DEEP_STEPS} steps, {SAMPLES} samples per rank"
+    )
+    lines.append(f"- gradient {1e-6 * figures['bytes']:.1f} MB; medians in milliseconds, of the second training")
     lines += ["", "| gradients are sent | step | after the backward pass, up to the update |", "| --- | --- | --- |"]
     for name in ("at the end", "as they come"):
-        lines.append(f"| {name} | {found[name]:.0f} | {found[f'{name}, behind']:.0f} |")
+        lines.append(f"| {name} | {figures[name]:.0f} | {figures[f'{name}, after backward']:.0f} |")
     return lines
 
 
-def model(milliseconds: float, pair: dict[str, float]) -> list[str]:
-    """The model beside what was measured on two ranks, and its table."""
+def model_section(milliseconds: float, pair: dict[str, float]) -> list[str]:
+    """Return the section with the model: its comparison with two measured ranks, and its table of more ranks."""
     latency, bandwidth = 1e-3 * pair["1 byte"], 4 * FLOATS / (1e-3 * pair["4 MB"])
     size = 4.0 * (701 * 256 + 257 * 256 + 257 * 20)
-    predicted = [1e3 * way(2, 4 * FLOATS, latency, bandwidth) for way in (in_order, by_mpi)]
+    predicted = [1e3 * way(2, 4 * FLOATS, latency, bandwidth) for way in (ordered_sum_time, allreduce_time)]
     lines = ["", "## A model of more ranks", ""]
     lines.append(f"- between two ranks here: {1e6 * latency:.1f} us for a byte, {1e-9 * bandwidth:.1f} GB/s")
     lines.append(
@@ -263,30 +269,30 @@ def model(milliseconds: float, pair: dict[str, float]) -> list[str]:
     lines.append(f"- {BATCH} samples on each rank: step {milliseconds:.1f} ms, gradient {1e-6 * size:.2f} MB")
     lines += [f"- {name}: {1e6 * a:g} us, {1e-9 * b:g} GB/s (assumed)" for name, (a, b) in NETWORKS.items()]
     lines.append("- nothing overlaps with the backward pass, because most of this gradient belongs to the first layer")
-    lines += ["", "Share of each rank's time that its samples take, by the model:", ""]
+    lines += ["", "Share of the time of a rank that computes, by the model:", ""]
     head = [f"{network}, {way}" for network in NETWORKS for way in ("in order", "fast")]
     lines += [f"| ranks | {' | '.join(head)} |", f"| --- {'| --- ' * len(head)}|"]
     for ranks in RANKS:
         shares = [
             efficiency(1e-3 * milliseconds, ranks, network, way, size)
             for network in NETWORKS
-            for way in (in_order, by_mpi)
+            for way in (ordered_sum_time, allreduce_time)
         ]
         lines.append(f"| {ranks} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
     return lines
 
 
 def main() -> None:
-    """Measure, print the page, and write it where it is wanted."""
+    """Measure, print the page, and write it to the file of `--markdown`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--overlap", default="", metavar="LAUNCHER", help="mpiexec of two machines, without -n")
     parser.add_argument("--rank", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        on_rank(options.rank[0], Path(options.rank[1]))
+        run_rank(options.rank[0], Path(options.rank[1]))
         return
-    tell(page(options.overlap), options.markdown)
+    publish(page(options.overlap), options.markdown)
 
 
 if __name__ == "__main__":

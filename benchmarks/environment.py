@@ -1,7 +1,7 @@
-"""The peers' environment: a virtual environment that is made once, kept, and begun again in.
+"""Virtual environment with all peers: created once, kept in the cache folder, and used by later runs.
 
-It has the packages that snncell needs, and the peers; snncell itself is the one of this checkout. What cannot be
-installed is noted, and the report says so.
+It has the requirements of snncell and the peers; snncell itself comes from this checkout. The report names peers that
+cannot be installed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-INSIDE = "SNNCELL_BENCHMARKS_ENVIRONMENT"  # set in the process that was begun in it
+INSIDE = "SNNCELL_BENCHMARKS_ENVIRONMENT"  # a variable of processes that run inside the environment
 
-# By peer: what pip is called with, one call after the other. PyTorch is the one for CPUs where there is an index of
-# those; SpikingJelly, snnTorch and Norse would bring much that they do not need here, so it is named.
+# The arguments of each call of pip, by peer. SpikingJelly, snnTorch and Norse have many requirements that the rows do
+# not use, so the used ones are listed.
 PINNED = {
     "PyTorch": [["torch==2.13.0"]],
     "SpikingJelly": [["--no-deps", "spikingjelly==2.0.0"], ["tqdm", "loguru", "scipy", "matplotlib", "einops"]],
@@ -29,38 +29,39 @@ PINNED = {
     "JAX": [["jax==0.10.2"]],
     "Eventax": [["eventax==0.1.0", "diffrax==0.7.2", "optimistix==0.1.0", "jax==0.10.2"]],
 }
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA, which is smaller
 
 
-def home() -> Path:
-    """The folder of environments and of compiled contestants."""
-    told = os.environ.get("SNNCELL_BENCHMARKS_DIR")
-    return Path(told) if told else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snncell-benchmarks"
+def cache_folder() -> Path:
+    """Return the folder of environments and compiled contestants; you can set it by SNNCELL_BENCHMARKS_DIR."""
+    if folder := os.environ.get("SNNCELL_BENCHMARKS_DIR"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snncell-benchmarks"
 
 
-def folder() -> Path:
-    """The place of the environment: another one for each Python and each choice of versions."""
-    facts = json.dumps([PINNED, needed(), platform.python_version(), platform.machine()])
-    return home() / hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
+def environment_folder() -> Path:
+    """Return the folder of the environment for this Python, the pinned peers and the requirements of snncell."""
+    facts = json.dumps([PINNED, requirements(), platform.python_version(), platform.machine()])
+    return cache_folder() / hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
 
 
-def needed() -> list[str]:
-    """The packages that snncell needs, as `pyproject.toml` has them."""
+def requirements() -> list[str]:
+    """Return the requirements of snncell in `pyproject.toml`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return list(project["dependencies"])
 
 
-def made() -> tuple[Path, dict[str, str]]:
-    """The Python of the environment, and the peers that could not be installed, with the reason; made if it is new."""
-    place = folder()
-    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    note = place / "absent.json"
+def create_environment() -> tuple[Path, dict[str, str]]:
+    """Create the environment unless it exists. Return its Python, and the reason for each missing peer."""
+    folder = environment_folder()
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    note = folder / "absent.json"
     if note.exists():
         return python, json.loads(note.read_text(encoding="utf-8"))
-    print(f"Making an environment with the peers in {place}: some minutes, once.", flush=True)
-    venv.create(place, clear=True, with_pip=True)
-    if fault := _install(python, needed()):
-        sys.exit(f"What snncell needs cannot be installed: {fault}")
+    print(f"Creating an environment with the peers in {folder}. This takes some minutes, once.", flush=True)
+    venv.create(folder, clear=True, with_pip=True)
+    if fault := _install(python, requirements()):
+        sys.exit(f"The requirements of snncell cannot be installed: {fault}")
     absent = {}
     for peer, calls in PINNED.items():
         print(f"  {peer} ...", flush=True)
@@ -74,23 +75,17 @@ def made() -> tuple[Path, dict[str, str]]:
 
 
 def _install(python: Path, arguments: list[str]) -> str:
-    """Run pip; the last line of its error, or nothing."""
+    """Run pip. Return the last line of its error, or an empty text."""
     command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     return "" if done.returncode == 0 else (errors or done.stderr.splitlines() or ["pip failed"])[-1]
 
 
-def begin_again_inside() -> None:
-    """Run this command in the environment, unless this process is in it."""
+def restart_in_environment() -> None:
+    """Run this command again inside the environment and exit, unless this process already runs there."""
     if os.environ.get(INSIDE):
         return
-    python, absent = made()
+    python, absent = create_environment()
     environment = {**os.environ, INSIDE: json.dumps(absent), "PYTHONPATH": str(ROOT)}
     sys.exit(subprocess.run([str(python), "-m", "benchmarks", *sys.argv[1:]], env=environment, cwd=ROOT).returncode)
-
-
-def not_installed() -> dict[str, str]:
-    """The peers that could not be installed, with the reason, in a process that runs in the environment."""
-    found: dict[str, str] = json.loads(os.environ.get(INSIDE, "{}"))
-    return found

@@ -1,17 +1,17 @@
-"""First calls, in CPU seconds of a fresh process, from an empty and from a filled kernel cache:
+"""Time of first calls in fresh processes, with an empty and with a filled kernel cache:
 `python benchmarks/first_calls.py [--rounds N] [--only NAME ...] [--against CHECKOUT] [--markdown FILE] [--kernels]`.
 
-- neuron: a neuron of the user's own, forward and gradient.
-- dense: a jitted training step of 700-256-256-20 LIF neurons with Adam, whose inputs are spikes.
-- recurrent: the same of 700-256-20, the hidden layer connected with itself.
-- convolutional: the same of two convolutions with pooling on images of 28 x 28.
-- shd: the same of 700-256-256-20 adaptive neurons, both hidden layers connected with themselves.
-- demo: `python -m snncell demo`, as a whole, in seconds of both its own and the wall's clock.
+- neuron: a custom neuron, forward and gradient.
+- dense: a jitted training step of 700-256-256-20 LIF neurons with Adam, on input spikes.
+- recurrent: the same for 700-256-20 with a recurrent hidden layer.
+- convolutional: the same for two convolutions with pooling on images of 28 x 28.
+- shd: the same for 700-256-256-20 adaptive neurons with recurrent hidden layers.
+- demo: the whole process of `python -m snncell demo`.
+- launch: the time of a small kernel, and the bandwidth of a large one.
 
-Counted is the first call alone, with all that it imports and compiles, but not `import snncell`. `--against` measures
-another checkout in turns with this one. JAX, where it is installed, compiles `neuron` and `dense`. `--kernels` lists
-what is compiled for each, and for how long, in the table that `--markdown` writes. `launch`: what a small kernel
-costs, and the bandwidth of a large one.
+The time includes the imports and compilation of the first call, but not `import snncell`. Tables have CPU and wall
+seconds. `--against` measures another checkout in turns with this one. JAX, if it is installed, also runs `neuron` and
+`dense`. `--kernels` lists the compiled kernels and their compile times in the file of `--markdown`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ import snncell
 from snncell import Tensor, nn, ops
 from snncell.kernels.numba import policy
 
-made = []
+kernels = []
 if {kernels} and hasattr(policy, "compile_kernel"):
     compile_kernel = policy.compile_kernel
     def timed(function, *rest, **named):
         begin = time.process_time()
         result = compile_kernel(function, *rest, **named)
-        made.append((function.__name__, time.process_time() - begin))
+        kernels.append((function.__name__, time.process_time() - begin))
         return result
     policy.compile_kernel = timed
 
@@ -69,7 +69,7 @@ def training(net, x, classes):
 begin, wall = time.process_time(), time.perf_counter()
 {code}
 run()
-print(*(f"# {{name}} {{seconds:.3f}}" for name, seconds in made), sep="\\n")
+print(*(f"# {{name}} {{seconds:.3f}}" for name, seconds in kernels), sep="\\n")
 print(time.process_time() - begin, time.perf_counter() - wall)
 """
 CASES = {
@@ -172,26 +172,26 @@ import numpy as np
 import snncell
 from snncell import Tensor, ops
 f = snncell.jit(lambda x, y: x * y + 1.0)
-def best(size, calls, rounds=30):
+def median(size, calls, rounds=30):
     x, y = Tensor(np.ones(size, np.float32)), Tensor(np.ones(size, np.float32))
     f(x, y)
     (plan,) = [p for p in __import__("gc").get_objects() if type(p).__name__ == "Launch" and p.sizes == (size,)]
     slots = [x._data, y._data, None, None]
-    taken = []
+    seconds = []
     for _ in range(rounds):
         begin = time.perf_counter()
         for _ in range(calls):
             plan.run(slots, {})
             slots[:2] = x._data, y._data
-        taken.append((time.perf_counter() - begin) / calls)
-    return sorted(taken)[len(taken) // 2]
-small, large = best(100, 3000), best(20_000_000, 1)
+        seconds.append((time.perf_counter() - begin) / calls)
+    return sorted(seconds)[len(seconds) // 2]
+small, large = median(100, 3000), median(20_000_000, 1)
 print(small * 1e6, 20_000_000 * 12 / large / 1e9)
 """
 
 
-def measured(code: str, root: Path, folder: str) -> list[str]:
-    """The lines that a fresh process prints with the package of a checkout."""
+def run_code(code: str, root: Path, folder: str) -> list[str]:
+    """Run code in a fresh process with the package of a checkout, and return its printed lines."""
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "PYTHONPATH": str(root),
@@ -206,23 +206,23 @@ def measured(code: str, root: Path, folder: str) -> list[str]:
 
 
 def first_call(name: str, root: Path, kernels: bool) -> list[tuple[float, float, list[str]]]:
-    """CPU and wall seconds, from an empty and from a filled cache, and what was compiled."""
-    found = []
+    """Return CPU seconds, wall seconds and compiled kernels of a first call, with an empty and with a filled cache."""
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
-            *made, last = measured(COUNT.format(code=CASES[name], kernels=kernels), root, folder)
+            *lines, last = run_code(COUNT.format(code=CASES[name], kernels=kernels), root, folder)
             cpu, wall = map(float, last.split())
-            found.append((cpu, wall, [line[2:] for line in made if line.startswith("# ")]))
-    return found
+            results.append((cpu, wall, [line[2:] for line in lines if line.startswith("# ")]))
+    return results
 
 
 def demo(root: Path) -> list[tuple[float, float, list[str]]]:
-    """The same of the whole demo."""
-    found = []
+    """Return the same as `first_call` for the process of the demo, without names of kernels."""
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             before, begin = os.times(), time.perf_counter()
-            measured(
+            run_code(
                 f"import sys; sys.argv[1:] = ['demo', '--folder', {folder!r}]; import runpy; "
                 "runpy.run_module('snncell', run_name='__main__')",
                 root,
@@ -230,12 +230,12 @@ def demo(root: Path) -> list[tuple[float, float, list[str]]]:
             )
             after = os.times()
             cpu = after.children_user + after.children_system - before.children_user - before.children_system
-            found.append((cpu, time.perf_counter() - begin, []))
-    return found
+            results.append((cpu, time.perf_counter() - begin, []))
+    return results
 
 
 def _head(rounds: int) -> list[str]:
-    """The lines above the tables: what was run, and where."""
+    """Return the first lines of the page."""
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "numba", "llvmlite")]
     return [
         "# First calls",
@@ -245,62 +245,62 @@ def _head(rounds: int) -> list[str]:
         f"- processor: {platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         f"- versions: Python {platform.python_version()}, snncell {snncell.__version__}, {', '.join(versions)}",
         "",
-        "The time is that of the first call with its imports and compilation, without `import snncell`. The cache is",
-        "empty (cold) or filled by an earlier process (warm). The demo counts the whole process. `here` is this",
-        "version, and `before` is another checkout that takes turns with it.",
+        "The time includes the imports and compilation of the first call, but not `import snncell`. The cache is empty",
+        "(cold) or filled by an earlier process (warm). For the demo it is the time of the whole process. `here` is",
+        "this version, and `before` is another checkout that takes turns with it.",
         "",
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print a table."""
+    """Measure, print a table, and write it to the file of `--markdown`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[*CASES, "demo", "launch"])
     parser.add_argument("--against", type=Path, help="the root of another checkout")
-    parser.add_argument("--markdown", type=Path, help="where the table is written to")
-    parser.add_argument("--kernels", action="store_true", help="list what is compiled")
-    given = parser.parse_args(arguments)
-    roots = {"here": HERE} | ({"before": given.against.resolve()} if given.against else {})
+    parser.add_argument("--markdown", type=Path, help="also write the page to this file")
+    parser.add_argument("--kernels", action="store_true", help="list the compiled kernels")
+    options = parser.parse_args(arguments)
+    roots = {"here": HERE} | ({"before": options.against.resolve()} if options.against else {})
     jax = importlib.util.find_spec("jax") is not None
-    made: dict[str, list[str]] = {}
+    kernels: dict[str, list[str]] = {}
     lines = ["| first call | of | cold, CPU s | cold, wall s | warm, CPU s | warm, wall s |", "| --- " * 6 + "|"]
-    for name in [name for name in given.only if name != "launch"]:
+    for name in [name for name in options.only if name != "launch"]:
         rows: dict[str, list[tuple[float, ...]]] = {}
-        for turn in range(given.rounds):
+        for turn in range(options.rounds):
             for who, root in roots.items():
-                found = demo(root) if name == "demo" else first_call(name, root, given.kernels and turn == 0)
-                rows.setdefault(who, []).append(tuple(number for cpu, wall, _ in found for number in (cpu, wall)))
+                results = demo(root) if name == "demo" else first_call(name, root, options.kernels and turn == 0)
+                rows.setdefault(who, []).append(tuple(number for cpu, wall, _ in results for number in (cpu, wall)))
                 if who == "here":
-                    made[name] = made.get(name) or found[0][2]
+                    kernels[name] = kernels.get(name) or results[0][2]
             if jax and name in IN_JAX:
                 with tempfile.TemporaryDirectory() as folder:
                     rows.setdefault("JAX", []).append(
-                        tuple(map(float, measured(JAX + IN_JAX[name], HERE, folder)[-1].split()))
+                        tuple(map(float, run_code(JAX + IN_JAX[name], HERE, folder)[-1].split()))
                     )
         for who, values in rows.items():
             medians = [f"{statistics.median(column):.2f}" for column in zip(*values, strict=True)]
             lines.append(f"| {name} | {who} | {' | '.join([*medians, '', ''][:4])} |")
             print(lines[-1], flush=True)
-    for name, kernels in made.items():
-        if kernels:
+    for name, compiled in kernels.items():
+        if compiled:
             lines += ["", f"Kernels of `{name}`, in the order of compilation:", ""]
             lines += ["| kernel | CPU s |", "| --- | --- |"]
-            lines += [f"| {' | '.join(kernel.split())} |" for kernel in kernels]
-    if "launch" in given.only:
+            lines += [f"| {' | '.join(kernel.split())} |" for kernel in compiled]
+    if "launch" in options.only:
         lines += ["", "| of | launch of a small kernel, us | bandwidth of a large one, GB/s |", "| --- | --- | --- |"]
         with tempfile.TemporaryDirectory() as folder:
-            taken = {who: [] for who in roots}
-            for _ in range(given.rounds):
+            launches = {who: [] for who in roots}
+            for _ in range(options.rounds):
                 for who, root in roots.items():
-                    taken[who].append(tuple(map(float, measured(LAUNCH, root, folder)[-1].split())))
-        for who, values in taken.items():
+                    launches[who].append(tuple(map(float, run_code(LAUNCH, root, folder)[-1].split())))
+        for who, values in launches.items():
             lines.append(
                 f"| {who} | " + " | ".join(f"{statistics.median(c):.1f}" for c in zip(*values, strict=True)) + " |"
             )
             print(lines[-1], flush=True)
-    if given.markdown:
-        given.markdown.write_text("\n".join([*_head(given.rounds), *lines]) + "\n", encoding="utf-8")
+    if options.markdown:
+        options.markdown.write_text("\n".join([*_head(options.rounds), *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shared parts of contestants: the same custom surrogate in each framework, forward and backward, and Adam.
+"""Parts that contestants share: the same custom surrogate and LIF neuron in each framework, and runs with gradients.
 
 SuperSpike:  s = x > 0  with the derivative  1 / (1 + 10 |x|)^2
 """
@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 import snncell
-from benchmarks.peers import maybe_compiled
+from benchmarks.peers import compile_part
 from benchmarks.row import Contestant
 from snncell import Tensor, nn, ops
 
 RATE = 1e-3  # of Adam
-torch_device = "cpu"  # where PyTorch and SpikingJelly compute; `gpu.py` changes it
+torch_device = "cpu"  # of PyTorch and SpikingJelly; `gpu.py` changes it
 
 
 class SuperSpike(nn.Cell):
-    """A step with the derivative 1 / (1 + 10 |x|)^2."""
+    """A step function with the derivative 1 / (1 + 10 |x|)^2."""
 
     def construct(self, x: Tensor) -> Tensor:
         return (x > 0).astype(x.dtype)
@@ -83,13 +83,14 @@ def snncell_lif_layer(every: int | None = None) -> Any:
 
 
 def torch_layer(step: Callable[..., Any], states: int) -> Callable[..., Any]:
-    """A loop over the slices of `unbind`, as a user of PyTorch writes it.
+    """Return a layer that runs `step` in a loop over the slices of `unbind`, like a user of PyTorch.
 
-    `step(now, *states, *weights)` gives spikes and new states, which begin with zeros; `layer(x, *weights)` spikes.
+    `step(now, *states, *weights)` returns spikes and new states. States start at zero. `layer(x, *weights)` returns
+    the spikes of all steps.
     """
     import torch
 
-    step = maybe_compiled("time step", step)
+    step = compile_part("time step", step)
 
     def layer(x: Any, *weights: Any) -> Any:
         state, out = [torch.zeros_like(x[0])] * states, []
@@ -98,7 +99,7 @@ def torch_layer(step: Callable[..., Any], states: int) -> Callable[..., Any]:
             out.append(s)
         return torch.stack(out)
 
-    return maybe_compiled("neuron", layer)
+    return compile_part("neuron", layer)
 
 
 def torch_lif_layer() -> Callable[[Any], Any]:
@@ -113,7 +114,7 @@ def torch_lif_layer() -> Callable[[Any], Any]:
 
 
 def spikingjelly_lif_layer() -> Callable[[Any], Any]:
-    """SpikingJelly's LIFNode, a loop of PyTorch's operations on a CPU."""
+    """SpikingJelly's LIFNode, which is a loop of PyTorch operations on a CPU."""
     from spikingjelly.activation_based import functional, neuron
 
     node = neuron.LIFNode(tau=2.0, v_reset=None, surrogate_function=spikingjelly_spike(), step_mode="m")
@@ -129,7 +130,7 @@ NORSE = {"tau_mem_inv": 500.0, "v_leak": 0.0, "v_th": 1.0, "v_reset": 0.0}
 
 
 def norse_lif_layer(x: Any) -> Any:
-    """Norse's LIFBox, step by step, with its "super" surrogate: 1 / (1 + |x|)^2 for any alpha."""
+    """Norse's LIFBox, step by step, with its "super" surrogate: the derivative 1 / (1 + |x|)^2 for any alpha."""
     import torch
     from norse.torch.functional.lif_box import LIFBoxFeedForwardState, LIFBoxParameters, lif_box_feed_forward_step
     from norse.torch.functional.reset import reset_subtract
@@ -161,7 +162,7 @@ def snntorch_lif_layer() -> Callable[[Any], Any]:
 
 
 def snncell_like(kind: str) -> Callable[[Any], Any]:
-    """The snncell layer with the equations of another framework."""
+    """Return the snncell layer with the equations of another framework."""
     if kind == "Norse":
         return nn.MultiStep(nn.LIFNode.like("norse.LIFBox", **NORSE, method="super", reset_method="reset_subtract"))
     layer = nn.MultiStep(nn.LIFNode.like("snntorch", beta=0.5, spike_grad=SuperSpike()))
@@ -174,16 +175,16 @@ TORCH_LAYERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
     "snnTorch": snntorch_lif_layer,
     "Norse": lambda: norse_lif_layer,
 }
-OTHERS = ("snnTorch", "Norse")
-DETACHED = (
+OTHER_EQUATIONS = ("snnTorch", "Norse")
+OTHER_EQUATIONS_REMARK = (
     "snnTorch's Leaky resets one step later, without a gradient through the reset. Norse's LIFBox has another "
     "surrogate. Both are compared with snncell's neurons with the same equations (`like`), which do the same work."
 )
 
 
-def compared(kind: str, contestant: Contestant, reference: Callable[[Any], Contestant]) -> Contestant:
-    """The contestant. If its equations differ, it carries the results of the snncell layer with those equations."""
-    return replace(contestant, reference=reference(snncell_like(kind))) if kind in OTHERS else contestant
+def add_reference(kind: str, contestant: Contestant, reference: Callable[[Any], Contestant]) -> Contestant:
+    """Add the snncell layer with the equations of this contestant as its reference, if they differ from the row's."""
+    return replace(contestant, reference=reference(snncell_like(kind))) if kind in OTHER_EQUATIONS else contestant
 
 
 def jax_lif_layer(x: Any) -> Any:
@@ -203,51 +204,51 @@ def jax_lif_layer(x: Any) -> Any:
 # --- forward and backward ---------------------------------------------------------------------------------------------
 
 
-def _named(out: Any, gradients: Any, spikes: bool) -> dict[str, Any]:
+def _label_results(out: Any, gradients: Any, spikes: bool) -> dict[str, Any]:
     return {"spikes" if spikes else "output": out, **{f"gradient {n}": g for n, g in enumerate(gradients)}}
 
 
 def snncell_vjp(
     net: Any, leaves: list[Any], dout: Any, weights: Any = None, spikes: bool = True, jitted: bool = False
 ) -> Contestant:
-    """Forward and backward: the output, then the gradients of the leaves and of Parameters."""
-    given, seed = [Tensor(x) for x in leaves], Tensor(dout)
+    """Run forward and backward: the output, then the gradients of the leaves and of Parameters."""
+    inputs, seed = [Tensor(x) for x in leaves], Tensor(dout)
 
-    def both(seed: Any, *given: Any) -> Any:
-        out, pull = ops.vjp(net, *given, weights=weights)
+    def both(seed: Any, *inputs: Any) -> Any:
+        out, pull = ops.vjp(net, *inputs, weights=weights)
         return out, pull(seed)
 
     call = snncell.jit(both) if jitted else both
 
     def run() -> Any:
-        out, found = call(seed, *given)
-        gradients = list(found) if isinstance(found, (tuple, list)) else [found]
+        out, grads = call(seed, *inputs)
+        gradients = list(grads) if isinstance(grads, (tuple, list)) else [grads]
         if weights is not None:
             of_leaves, of_weights = gradients
-            listed = (x if isinstance(x, (tuple, list)) else [x] for x in (of_leaves, of_weights))
-            gradients = [g for each in listed for g in each]
-        return _named(out, gradients, spikes)
+            lists = (x if isinstance(x, (tuple, list)) else [x] for x in (of_leaves, of_weights))
+            gradients = [g for each in lists for g in each]
+        return _label_results(out, gradients, spikes)
 
     return Contestant(run)
 
 
 def torch_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: bool = True) -> Contestant:
-    """Forward and backward: the output, then the gradients of all leaves."""
+    """Run forward and backward: the output, then the gradients of all leaves."""
     import torch
 
-    given = [torch.from_numpy(array).to(torch_device).requires_grad_() for array in leaves]
+    inputs = [torch.from_numpy(array).to(torch_device).requires_grad_() for array in leaves]
     seed = torch.from_numpy(dout).to(torch_device)
-    net = maybe_compiled("network", net)
+    net = compile_part("network", net)
 
     def run() -> Any:
-        out = net(*given)
-        return _named(out.detach(), torch.autograd.grad(out, given, seed), spikes)
+        out = net(*inputs)
+        return _label_results(out.detach(), torch.autograd.grad(out, inputs, seed), spikes)
 
     return Contestant(run)
 
 
 def jax_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: bool = True) -> Contestant:
-    """Forward and backward, jitted: the output, then the gradients of all leaves."""
+    """Run forward and backward, jitted: the output, then the gradients of all leaves."""
     import jax
 
     @jax.jit
@@ -255,5 +256,5 @@ def jax_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: bool 
         out, pull = jax.vjp(net, *leaves)
         return out, pull(dout)
 
-    given = [jax.device_put(array) for array in (dout, *leaves)]
-    return Contestant(lambda: _named(*jax.block_until_ready(both(*given)), spikes))
+    inputs = [jax.device_put(array) for array in (dout, *leaves)]
+    return Contestant(lambda: _label_results(*jax.block_until_ready(both(*inputs)), spikes))

@@ -1,11 +1,11 @@
-"""Test and measure the CUDA backend on the card of this machine:
+"""Test and measure the CUDA backend on the GPU of this machine:
 `python -m benchmarks.gpu [--out FOLDER] [--small] [--no-tests] [--assembler]`.
 
-Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
-`benchmarks/results`. PyTorch and SpikingJelly stand beside snncell where they are installed for CUDA. Without a card
-it says so and ends with 1; in Numba's simulator (NUMBA_ENABLE_CUDASIM=1) it runs with `--small`, to see that it runs:
-times there mean nothing, and nothing is written. `--assembler` needs no card: it writes what the assembler says of the
-kernels of loops over time, `cuda-kernels.md`.
+It runs the tests of `tests/device` on the GPU, then measures, and writes `gpu-<name>.json` and `.md` to
+`benchmarks/results`. It also measures PyTorch and SpikingJelly if they are installed for CUDA. Without a GPU it exits
+with 1. You can check that it runs by `--small` in Numba's simulator (NUMBA_ENABLE_CUDASIM=1), where it writes nothing,
+because times of the simulator mean nothing. `--assembler` needs no GPU: it writes `cuda-kernels.md`, the registers of
+the kernels of loops over time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks import frameworks
 from benchmarks.frameworks import SuperSpike
 from benchmarks.rows.neurons import Adaptive, snncell_lif, torch_lif
 from benchmarks.rows.spiking_nets import Sizes, snncell_recurrent
-from benchmarks.timing import fresh
+from benchmarks.timing import seconds_in_process
 from snncell import Tensor, nn, ops, value_and_grad
 from snncell.compiler.explain import kernels_on_device
 from snncell.compiler.jit import Jitted
@@ -41,7 +41,7 @@ from snncell.kernels.cuda.runtime import is_simulated, runtime
 HERE = Path(__file__).resolve().parent
 ROUNDS = 20
 STEPS = 50
-AGREE = 1e-4  # the largest difference of losses to the CPU's, relative
+MAX_DIFFERENCE = 1e-4  # of the losses on GPU and CPU, relative
 
 FIRST_CALL = """
 import time
@@ -54,33 +54,33 @@ print(time.perf_counter() - start)
 """
 
 
-def seconds(f: Callable[[], Any], rounds: int = ROUNDS, calls: int = 1) -> float:
-    """The median time of a call, synchronised with the card."""
+def median_seconds(f: Callable[[], Any], rounds: int = ROUNDS, calls: int = 1) -> float:
+    """Return the median time of a call, synchronised with the GPU."""
     device = runtime()
     f()
-    found = []
+    seconds = []
     for _ in range(rounds):
         device.synchronize()
         start = time.perf_counter()
         for _ in range(calls):
             f()
         device.synchronize()
-        found.append((time.perf_counter() - start) / calls)
-    return statistics.median(found)
+        seconds.append((time.perf_counter() - start) / calls)
+    return statistics.median(seconds)
 
 
 def copy_bandwidth(size: int) -> float:
-    """Bytes per second, read and written, of copies on the card."""
+    """Return the bytes per second, read and written, of copies on the GPU."""
     device = runtime()
     one, other = device.allocate(size), device.allocate(size)
-    time_of = seconds(lambda: device.copy(one, 0, other, 0, size))
+    seconds = median_seconds(lambda: device.copy(one, 0, other, 0, size))
     device.release(one)
     device.release(other)
-    return 2 * size / time_of
+    return 2 * size / seconds
 
 
 def launches() -> dict[str, float]:
-    """Host time of a launch: the slope from Programs with one kernel to many kernels, and of eager operations."""
+    """Return the host time of a kernel launch, from Programs with few and many kernels, and of an eager operation."""
     x = ops.ones(256)
     w = ops.ones((256, 2))
 
@@ -93,25 +93,26 @@ def launches() -> dict[str, float]:
         return f
 
     few, many = snncell.jit(chain(1)), snncell.jit(chain(41))
-    slope = (seconds(lambda: many(x), calls=10) - seconds(lambda: few(x), calls=10)) / 40
-    return {"us per launch, jitted": slope * 1e6, "us per operation, eager": seconds(lambda: x * 2.0, calls=50) * 1e6}
+    slope = (median_seconds(lambda: many(x), calls=10) - median_seconds(lambda: few(x), calls=10)) / 40
+    eager = median_seconds(lambda: x * 2.0, calls=50)
+    return {"us per launch, jitted": slope * 1e6, "us per operation, eager": eager * 1e6}
 
 
 def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
-    """An LIF layer, forward and with backward, compared with its memory traffic at the copy bandwidth of the card."""
+    """Time an LIF layer, compared with its memory traffic at the copy bandwidth. Also return the peers' factories."""
     rng = np.random.default_rng(0)
     x, dout = (rng.standard_normal((steps, neurons), dtype=np.float32) for _ in range(2))
     layer = nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()))
-    given = Tensor(x)
-    forward = seconds(lambda: layer(given))
+    inputs = Tensor(x)
+    forward = median_seconds(lambda: layer(inputs))
     run = snncell_lif(x, dout).run
-    both = seconds(run)
+    both = median_seconds(run)
     row = steps * neurons * 4
     return {
         "forward ms": forward * 1e3,
         "forward, part of copy bandwidth": 2 * row / bandwidth / forward,  # reads currents, writes spikes
         "forward + backward ms": both * 1e3,
-        # and the stored potentials, once each way; in the reverse they and dout are read, and dx is written
+        # also writes potentials; the backward pass reads them and dout, and writes dx
         "forward + backward, part of copy bandwidth": 6 * row / bandwidth / both,
     }, {
         "PyTorch": lambda: torch_lif("PyTorch", x, dout).run,
@@ -119,12 +120,8 @@ def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dic
     }
 
 
-def _run_of(kind: str, x: Any, dout: Any) -> Callable[[], Any]:
-    return torch_lif(kind, x, dout).run
-
-
-def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:
-    """Milliseconds of the installed CUDA peers, and the ratio to our time."""
+def peer_times(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:
+    """Return the milliseconds of peers that are installed for CUDA, and their ratio to snncell's."""
     try:
         import torch
     except ImportError:
@@ -132,7 +129,7 @@ def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, flo
     if not torch.cuda.is_available():
         return {}
     frameworks.torch_device = "cuda"
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, factory in factories.items():
         try:
             run = factory()
@@ -145,27 +142,31 @@ def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, flo
             run()
             torch.cuda.synchronize()
             times += [time.perf_counter() - start] * (turn > 0)
-        found[f"{name} ms"] = statistics.median(times) * 1e3
-        found[f"{name} / snncell"] = found[f"{name} ms"] / ours
-    return found
+        figures[f"{name} ms"] = statistics.median(times) * 1e3
+        figures[f"{name} / snncell"] = figures[f"{name} ms"] / ours
+    return figures
 
 
-def losses(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tuple[list[float], float]:
-    """Losses of training steps of a recurrent network on one device, and the median seconds of a step."""
-    times, batch, *widths = sizes
-    given = Sizes(times, batch, tuple(widths), recurrent=True, density=0.05).given()
-    snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
-    step = snncell_recurrent(*given).run
-    found, taken = [], []
+def run_steps(step: Callable[[], Any], steps: int) -> tuple[list[float], float]:
+    """Return the losses of training steps, and the median seconds of a step."""
+    losses, seconds = [], []
     for _ in range(steps):
         start = time.perf_counter()
-        found.append(float(step()))
-        taken.append(time.perf_counter() - start)
-    return found, statistics.median(taken)
+        losses.append(float(step()))
+        seconds.append(time.perf_counter() - start)
+    return losses, statistics.median(seconds)
 
 
-def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tuple[list[float], float]:
-    """The same for a network of two layers without feedback."""
+def train_recurrent(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tuple[list[float], float]:
+    """Train a recurrent network on one device; see `run_steps`."""
+    times, batch, *widths = sizes
+    arrays = Sizes(times, batch, tuple(widths), recurrent=True, density=0.05).arrays()
+    snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
+    return run_steps(snncell_recurrent(*arrays).run, steps)
+
+
+def train_feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tuple[list[float], float]:
+    """Train a network of two layers on one device; see `run_steps`."""
     snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
     times, batch, inputs, hidden = sizes
     snncell.set_seed(0)
@@ -188,29 +189,24 @@ def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tu
         optimiser(grads)
         return loss  # type: ignore[no-any-return]
 
-    found, taken = [], []
-    for _ in range(steps):
-        start = time.perf_counter()
-        found.append(float(step(x, y)))
-        taken.append(time.perf_counter() - start)
-    return found, statistics.median(taken)
+    return run_steps(lambda: step(x, y), steps)
 
 
-def agreement(run: Any, sizes: Any, steps: int) -> dict[str, Any]:
-    """The distance between the losses of the card and the CPU, and the time of steps."""
-    (mine, fast), (theirs, slow) = run("gpu", sizes, steps), run("cpu", sizes, steps)
+def compare_devices(train: Any, sizes: Any, steps: int) -> dict[str, Any]:
+    """Return the largest difference of the losses on GPU and CPU, and the time of a step on both."""
+    (losses, seconds), (expected, cpu_seconds) = train("gpu", sizes, steps), train("cpu", sizes, steps)
     snncell.set_context(device_target="GPU")
-    apart = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(mine, theirs, strict=True))
+    difference = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(losses, expected, strict=True))
     return {
-        "largest difference of losses": apart,
-        "agrees": bool(apart <= AGREE),
-        "ms per step": fast * 1e3,
-        "ms per step, CPU": slow * 1e3,
+        "largest difference of losses": difference,
+        "agrees": bool(difference <= MAX_DIFFERENCE),
+        "ms per step": seconds * 1e3,
+        "ms per step, CPU": cpu_seconds * 1e3,
     }
 
 
-def tests() -> str:
-    """The last line of the tests on the card."""
+def run_tests() -> str:
+    """Run the tests of `tests/device` on the GPU, and return the last line of pytest."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/device"]
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
     if done.returncode:
@@ -218,26 +214,26 @@ def tests() -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def sanitized() -> str:
-    """The output of compute-sanitizer for a training step, if it is installed."""
+def run_sanitizer() -> str:
+    """Run compute-sanitizer on forward and backward pass of a layer, if it is installed, and return its result."""
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         return "compute-sanitizer is not installed"
-    found = []
+    results = []
     for check in ("memcheck", "racecheck"):
         command = [tool, "--tool", check, "--error-exitcode", "9", sys.executable, "-c", FIRST_CALL]
         done = subprocess.run(command, capture_output=True, text=True)
-        found.append(f"{check}: {'clean' if done.returncode == 0 else done.stdout[-400:]}")
-    return "; ".join(found)
+        results.append(f"{check}: {'clean' if done.returncode == 0 else done.stdout[-400:]}")
+    return "; ".join(results)
 
 
-def assembler() -> str:
-    """Registers and spilled bytes of the kernels of loops over time, as a page."""
+def register_page() -> str:
+    """Return a page with registers and spilled bytes of the kernels of loops over time."""
     lines = [
         "# Registers of CUDA kernels of loops over time",
         "",
-        "`python -m benchmarks.gpu --assembler`: registers of each thread, and bytes that it spills to memory if the",
-        "registers are too few. This needs no card. There was no card, so there are no times.",
+        "`python -m benchmarks.gpu --assembler`: registers per thread, and bytes that a thread spills to memory if",
+        "the registers are too few. The assembler needs no GPU. There was no GPU, so there are no times.",
         "",
         "| loop | dtype | compute capability | registers | spilled bytes |",
         "| --- | --- | --- | --- | --- |",
@@ -258,14 +254,14 @@ def assembler() -> str:
                 continue
             way = "backward" if "backward" in kernel else "forward"
             for capability in ((7, 5), (8, 0), (9, 0)):
-                found = resources(ptx_of(kernel, source, signature, capability), capability)
-                card = ".".join(map(str, capability))
-                lines.append(f"| {name}, {way} | float32 | {card} | {found['registers']} | {found['spilled']} |")
+                usage = resources(ptx_of(kernel, source, signature, capability), capability)
+                version = ".".join(map(str, capability))
+                lines.append(f"| {name}, {way} | float32 | {version} | {usage['registers']} | {usage['spilled']} |")
     return "\n".join(lines) + "\n"
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The report as a page."""
+    """Return the report as a page."""
     lines = [f"# CUDA: {report['card']}", ""]
     lines += [f"- {key}: {value}" for key, value in report.items() if not isinstance(value, dict)]
     for title, rows in report.items():
@@ -281,17 +277,17 @@ def markdown(report: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--small", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="small sizes, to check that everything runs")
     parser.add_argument("--no-tests", action="store_true", help="measure only")
-    parser.add_argument("--assembler", action="store_true", help="what the assembler says of the kernels")
+    parser.add_argument("--assembler", action="store_true", help="only write the registers of the kernels")
     options = parser.parse_args()
     if options.assembler:
-        (options.out / "cuda-kernels.md").write_text(assembler(), encoding="utf-8")
+        (options.out / "cuda-kernels.md").write_text(register_page(), encoding="utf-8")
         return 0
     try:
         snncell.set_context(device_target="GPU")
     except DeviceError as error:
-        print(f"No figures: {error}", file=sys.stderr)
+        print(f"Nothing is measured: {error}", file=sys.stderr)
         return 1
     device = runtime()
     report: dict[str, Any] = {
@@ -299,8 +295,8 @@ def main() -> int:
         "compute capability": ".".join(map(str, device.capability)),
         "date": datetime.date.today().isoformat(),
         "versions": f"Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}",
-        "tests": "not run" if options.no_tests else tests(),
-        "checks": "not run" if options.no_tests or is_simulated() else sanitized(),
+        "tests": "not run" if options.no_tests else run_tests(),
+        "checks": "not run" if options.no_tests or is_simulated() else run_sanitizer(),
     }
     small = options.small
     bandwidth = copy_bandwidth(1 << 12 if small else 1 << 28)
@@ -309,17 +305,17 @@ def main() -> int:
     steps, neurons = (4, 64) if small else (64, 1 << 22)
     report[f"LIF, T {steps}, {neurons} neurons"], factories = lif(steps, neurons, bandwidth)
     row = report[f"LIF, T {steps}, {neurons} neurons"]
-    row.update(peers(factories, row["forward + backward ms"]))
+    row.update(peer_times(factories, row["forward + backward ms"]))
     count = 3 if small else STEPS
-    report[f"{count} training steps, two layers"] = agreement(
-        feedforward, (4, 2, 8, 6) if small else (50, 128, 784, 512), count
+    report[f"{count} training steps, two layers"] = compare_devices(
+        train_feedforward, (4, 2, 8, 6) if small else (50, 128, 784, 512), count
     )
-    report[f"{count} training steps, recurrent"] = agreement(
-        losses, (4, 2, 8, 6, 3) if small else (100, 64, 700, 256, 20), count
+    report[f"{count} training steps, recurrent"] = compare_devices(
+        train_recurrent, (4, 2, 8, 6, 3) if small else (100, 64, 700, 256, 20), count
     )
     if not is_simulated():
-        fresh(FIRST_CALL)  # fills the cache
-        report["first call in a new process, from the disk cache"] = f"{fresh(FIRST_CALL):.2f} s"
+        seconds_in_process(FIRST_CALL)  # fills the cache
+        report["first call in a new process, from the disk cache"] = f"{seconds_in_process(FIRST_CALL):.2f} s"
     print(json.dumps(report, indent=2))
     if not is_simulated():
         name = "-".join(device.name.lower().split())

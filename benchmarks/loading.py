@@ -1,11 +1,13 @@
-"""Batches of events made by a Loader: frames of a whole batch in one call, and sample by sample, in turns.
+"""Loading events: time of a Loader that makes frames of a whole batch in one call, or sample by sample.
 
     python benchmarks/loading.py [--markdown FILE]
 
-Recordings in the shape of the Spiking Heidelberg Digits (700 channels, some 8,000 events), 64 a batch, in windows of
-10 ms, padded to 128: from memory, and from a file laid out as SHD's where h5py is installed. All batches are checked to
-be the same to the bit. Then files laid out as N-MNIST's, some 4,200 events each, read here and by tonic where it is
-installed: `--recordings FOLDER` takes the .bin files of a folder, such as N-MNIST itself, in their place.
+The recordings are like the Spiking Heidelberg Digits: 700 channels, about 8,000 events. A batch has 64 of them in
+windows of 10 ms, padded to 128 windows. They come from memory, and from a file in the format of SHD if h5py is
+installed. The script checks that all batches are equal to the bit.
+
+Then snncell reads files in the format of N-MNIST with about 4,200 events each, and so does tonic if it is installed.
+With `--recordings FOLDER` you can use the .bin files of a folder, for example N-MNIST itself.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, tell
+from timing import in_turns, publish
 
 import snncell
 from snncell import data
@@ -29,7 +31,7 @@ FILES = 400
 
 
 class OneByOne:
-    """ToFrame as any other callable, which has no method for batches."""
+    """ToFrame without its method for batches."""
 
     def __init__(self, frames: data.ToFrame) -> None:
         self.frames = frames
@@ -38,30 +40,30 @@ class OneByOne:
         return self.frames(events)
 
 
-def passes(dataset: Any, workers: int) -> dict[str, Callable[[], Any]]:
-    """A pass through all batches, both ways."""
+def loader_passes(dataset: Any, workers: int) -> dict[str, Callable[[], Any]]:
+    """Return functions that read all batches of a Loader, in both ways."""
     frames = data.ToFrame(window=WINDOW)
-    found: dict[str, Callable[[], Any]] = {}
+    functions: dict[str, Callable[[], Any]] = {}
     for name, transform in (("sample by sample", OneByOne(frames)), ("a batch at once", frames)):
         loader = data.Loader(dataset, BATCH, transform=transform, seed=0, workers=workers, buckets=[128])
 
-        def through(loader: data.Loader = loader) -> None:
+        def read_all(loader: data.Loader = loader) -> None:
             for _ in loader:
                 pass
 
-        found[name] = through
-    made = [
+        functions[name] = read_all
+    both = [
         [[part.asnumpy() for part in batch] for batch in data.Loader(dataset, BATCH, transform=transform, seed=0)]
         for transform in (OneByOne(frames), frames)
     ]
-    for one, other in zip(*made, strict=True):
+    for one, other in zip(*both, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a, b)
-    return found
+    return functions
 
 
-def alone(recordings: list[data.Events]) -> dict[str, Callable[[], Any]]:
-    """The frames of as many batches, and nothing else."""
+def frame_passes(recordings: list[data.Events]) -> dict[str, Callable[[], Any]]:
+    """Return functions that compute the frames of all batches, without a Loader."""
     frames = data.ToFrame(window=WINDOW)
     batches = [recordings[begin : begin + BATCH] for begin in range(0, SAMPLES, BATCH)]
     return {
@@ -71,19 +73,22 @@ def alone(recordings: list[data.Events]) -> dict[str, Callable[[], Any]]:
 
 
 def write_digits(folder: Path) -> None:
-    """Files in the layout of N-MNIST, with as many events."""
+    """Write files in the format of N-MNIST, with a similar number of events."""
     rng = np.random.default_rng(0)
     for number in range(FILES):
         count = int(rng.integers(2000, 6400))
         t = np.sort(rng.integers(0, 310_000, count))
         x, y, p = rng.integers(0, [[34], [34], [2]], (3, count))
-        place = folder / str(number % 10) / f"{number:05}.bin"
-        place.parent.mkdir(exist_ok=True)
-        np.stack([x, y, p << 7 | t >> 16, t >> 8 & 255, t & 255], 1).astype(np.uint8).tofile(place)
+        file = folder / str(number % 10) / f"{number:05}.bin"
+        file.parent.mkdir(exist_ok=True)
+        np.stack([x, y, p << 7 | t >> 16, t >> 8 & 255, t & 255], 1).astype(np.uint8).tofile(file)
 
 
 def readers(folder: Path) -> tuple[int, dict[str, Callable[[], Any]]]:
-    """The number of recordings in a folder, and a pass through them by each reader; their events are compared."""
+    """Return the number of recordings in a folder, and a function of each reader that reads all of them.
+
+    Checks that all readers return the same events.
+    """
     digits = data.NMNIST(folder)
     contestants: dict[str, Callable[[], Any]] = {
         "data.NMNIST": lambda: [digits[number] for number in range(len(digits))],
@@ -104,27 +109,27 @@ def readers(folder: Path) -> tuple[int, dict[str, Callable[[], Any]]]:
 
 
 def main() -> None:
-    """Measure, print a table, and write it where it is wanted."""
+    """Measure, print the tables, and write them to the file of `--markdown`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--recordings", type=Path)
     options = parser.parse_args()
     lines = ["# Loading events", "", "- command: python benchmarks/loading.py --markdown FILE"]
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
-    lines.append(f"- {SAMPLES} recordings of 700 channels, some 8,000 events, in windows of 10 ms, {BATCH} a batch")
+    lines.append(f"- {SAMPLES} recordings of 700 channels, about 8,000 events, in windows of 10 ms, {BATCH} per batch")
     lines.append(
-        "- milliseconds for a batch, minimum of passes that take turns; batches are equal to the bit in all rows"
+        "- milliseconds per batch, minimum of passes that take turns; batches are equal to the bit in all rows"
     )
     lines += ["", "| | sample by sample | a batch at once | ratio |", "| --- | --- | --- | --- |"]
     words = data.SHDLike(SAMPLES, 1)
     recordings = [words[number] for number in range(SAMPLES)]
     with tempfile.TemporaryDirectory() as folder:
-        rows = {"frames alone, without padding": alone([events for events, _ in recordings])}
-        rows |= {f"Loader, from memory, workers={workers}": passes(recordings, workers) for workers in (0, 1, 2)}
+        rows = {"frames only, without padding": frame_passes([events for events, _ in recordings])}
+        rows |= {f"Loader, from memory, workers={workers}": loader_passes(recordings, workers) for workers in (0, 1, 2)}
         if importlib.util.find_spec("h5py"):
             data.write_shd_like(Path(folder) / "words.h5", SAMPLES, 1)
             shd = data.SHD(Path(folder) / "words.h5")
-            rows |= {f"Loader, from a file of SHD, workers={workers}": passes(shd, workers) for workers in (0, 1, 2)}
+            rows |= {f"Loader, from a file of SHD, workers={w}": loader_passes(shd, w) for w in (0, 1, 2)}
         for name, contestants in rows.items():
             times = in_turns(contestants, rounds=15)
             one, other = (1e3 * min(seconds) * BATCH / SAMPLES for seconds in times.values())
@@ -135,10 +140,10 @@ def main() -> None:
             write_digits(folder_of_digits)
         count, contestants = readers(folder_of_digits)
         lines += ["", f"{count} recordings of N-MNIST, maximum of passes that take turns", ""]
-        lines += ["| reader | recordings a second |", "| --- | --- |"]
+        lines += ["| reader | recordings per second |", "| --- | --- |"]
         for name, seconds in in_turns(contestants, rounds=15).items():
             lines.append(f"| {name} | {count / min(seconds):,.0f} |")
-    tell(lines, options.markdown)
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The machine, versions, threads and command of a run, which every report begins with; how fast memory and BLAS are."""
+"""Facts about the machine for the head of a report: processor, memory, versions, threads and command."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from benchmarks.peers import versions
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
-    """The facts that a report begins with."""
-    names = ("snncell", "numpy", "numba", "scipy")
-    found = {name: importlib.metadata.version(name) for name in names if name != "snncell"} | versions(peers)
+def collect_facts(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
+    """Return the facts at the head of a report."""
+    installed = {name: importlib.metadata.version(name) for name in ("numpy", "numba", "scipy")} | versions(peers)
     import snncell
 
     facts = {
@@ -41,28 +40,28 @@ def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
             [
                 f"Python {platform.python_version()}",
                 f"snncell {snncell.__version__}{_commit()}",
-                *(f"{name} {version}" for name, version in found.items()),
+                *(f"{name} {version}" for name, version in installed.items()),
             ]
         ),
         "threads": _threads(peers),
     }
     if absent:
-        facts["not to be had"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
+        facts["not installed"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
     return facts
 
 
 def _commit() -> str:
-    """The commit of a checkout, with a plus sign if files of the package have changed since; otherwise nothing."""
+    """Return the commit of the checkout, with a plus sign if the package has changed since, or "" without Git."""
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
 
     try:
-        found = git("rev-parse", "--short", "HEAD")
+        commit = git("rev-parse", "--short", "HEAD")
         changed = git("diff", "--quiet", "HEAD", "--", "snncell").returncode
     except OSError:
         return ""
-    return "" if found.returncode else f" ({found.stdout.strip()}{'+' if changed else ''})"
+    return "" if commit.returncode else f" ({commit.stdout.strip()}{'+' if changed else ''})"
 
 
 def _threads(peers: list[str]) -> str:
@@ -94,7 +93,7 @@ def _memory() -> int:
 
 
 def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
-    """The median time of a call, after one that does not count."""
+    """Return the median time of a call, after one warm-up call."""
     run()
     times = []
     for _ in range(rounds):
@@ -104,8 +103,8 @@ def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
     return statistics.median(times)
 
 
-def resident(field: str) -> int:
-    """VmRSS or VmHWM of this process, in bytes."""
+def read_memory_field(field: str) -> int:
+    """Return VmRSS (resident memory) or VmHWM (its peak) of this process, in bytes."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024

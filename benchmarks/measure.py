@@ -1,4 +1,4 @@
-"""Functions that child processes run for a row: compare, compile, time in turns, measure the peak of memory."""
+"""Compare, compile and time the contestants of a row, and measure their peak memory. Child processes run these."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import resident
+from benchmarks.machine import read_memory_field
 from benchmarks.peers import peer_of
 from benchmarks.row import OURS, Row
 from benchmarks.rows import ROWS
 from benchmarks.timing import in_turns
 
-REST = 0.12  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
+REST = 0.12  # seconds before each turn, because threads of BLAS keep spinning for 0.1 s after their work
 BUDGET = 6.0  # seconds for the turns of a row
 
 
@@ -27,12 +27,12 @@ class Timing:
     """The times of one contestant.
 
     Attributes:
-        median, minimum: seconds of its turns.
-        first: processor seconds of its first call, which traces and compiles.
-        ratio: its median divided by snncell's.
-        rounds: the number of its turns.
-        memory: peak in bytes, if measured.
-        fault: the reason why there are no times, for example a slow compilation; otherwise empty.
+        median, minimum: seconds of a turn.
+        first: processor seconds of the first call, which traces and compiles.
+        ratio: the median divided by snncell's.
+        rounds: the number of turns.
+        memory: peak memory in bytes, if measured.
+        fault: the reason for missing times, for example a slow compilation; otherwise empty.
     """
 
     contestant: str
@@ -45,33 +45,33 @@ class Timing:
     fault: str = ""
 
 
-def resized(name: str, changes: dict[str, Any] | None) -> Any:
-    """The sizes of a row with some changes, or the small ones for None."""
-    return ROWS[name].checked if changes is None else ROWS[name].resized(changes)
+def sizes_of(name: str, changes: dict[str, Any] | None) -> Any:
+    """Return the sizes of a row with some changes, or its small sizes for None."""
+    return ROWS[name].small_sizes if changes is None else ROWS[name].resize(changes)
 
 
-def compared(name: str, peers: list[str]) -> list[str]:
-    """Compare the results of a row's contestants; see `Row.compare`."""
+def compare_row(name: str, peers: list[str]) -> list[str]:
+    """Compare the results of the contestants of a row; see `Row.compare`."""
     return ROWS[name].compare(peers)
 
 
-def timed(
+def time_row(
     name: str, changes: dict[str, Any] | None, peers: list[str], compiled: list[str], rounds: int
 ) -> Iterator[list[Timing]]:
-    """Make the contestants of a row and call each once; each time that it is continued, time them in turns.
+    """Create the contestants of a row and call each once. Then time them in turns, once per `next`.
 
-    The first part needs no quiet machine. It yields nothing but an empty list.
+    The first `next` yields an empty list. You can call it while other programs run, because it measures no wall time.
     """
-    made, first = ROWS[name].made(resized(name, changes), peers, compiled), {}
-    for contestant, own in made.items():
-        begun = processor_time()
-        own.once()
-        first[contestant] = processor_time() - begun
+    contestants, first = ROWS[name].make_all(sizes_of(name, changes), peers, compiled), {}
+    for contestant, own in contestants.items():
+        start = processor_time()
+        own.run_once()
+        first[contestant] = processor_time() - start
     yield []
-    runs = {contestant: own.run for contestant, own in made.items()}
-    before = {contestant: own.before for contestant, own in made.items() if own.before is not None}
+    runs = {contestant: own.run for contestant, own in contestants.items()}
+    prepare = {contestant: own.prepare for contestant, own in contestants.items() if own.prepare is not None}
     while True:
-        times = in_turns(runs, None, rounds, REST, BUDGET, before)
+        times = in_turns(runs, None, rounds, REST, BUDGET, prepare)
         base = statistics.median(times[OURS])
         yield [
             Timing(contestant, middle, min(each), first[contestant], middle / base, len(each))
@@ -81,12 +81,12 @@ def timed(
 
 
 def processor_time() -> float:
-    """Seconds that this process and its ended children have computed."""
+    """Return the processor seconds of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
 def fastest_peer(timings: list[Timing]) -> Timing | None:
-    """The fastest of those that are not ours."""
+    """Return the timing of the fastest other framework, or None without one."""
     others = [timing for timing in timings if peer_of(timing.contestant) != OURS and not timing.fault]
     return min(others, key=lambda timing: timing.median, default=None)
 
@@ -94,49 +94,51 @@ def fastest_peer(timings: list[Timing]) -> Timing | None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def peak(name: str, contestant: str, changes: dict[str, Any] | None) -> float:
-    """The bytes that a contestant adds at most to those that its process holds after two runs at a small size.
+def measure_peak_memory(name: str, contestant: str, changes: dict[str, Any] | None) -> float:
+    """Return the peak memory of one run in bytes, minus the memory of the process after two runs at a small size.
 
-    These are inputs, results and all values in between, and hardly any imports and compilers.
+    This counts inputs, results and intermediate values, and leaves out imports and compilers.
     """
     row = ROWS[name]
     for _ in range(2):
-        row.make(contestant, row.given(row.checked)).once()
+        row.make(contestant, row.make_arrays(row.small_sizes)).run_once()
     gc.collect()
-    return _growth(row, contestant, resized(name, changes), resident("VmRSS"))
+    return _growth(row, contestant, sizes_of(name, changes), read_memory_field("VmRSS"))
 
 
 def _growth(row: Row, contestant: str, sizes: Any, before: int) -> float:
-    result = row.make(contestant, row.given(sizes)).once()
-    found = resident("VmHWM") - before
+    result = row.make(contestant, row.make_arrays(sizes)).run_once()
+    growth = read_memory_field("VmHWM") - before
     del result
-    return float(found)
+    return float(growth)
 
 
 # --- compilation ------------------------------------------------------------------------------------------------------
 
 
-def compiled_once(name: str, contestant: str, changes: dict[str, Any] | None, limit: int) -> tuple[float, float, str]:
-    """Compile a contestant of PyTorch: processor seconds of its first call, peak memory without compilers, a note.
+def compile_and_measure(
+    name: str, contestant: str, changes: dict[str, Any] | None, limit: int
+) -> tuple[float, float, str]:
+    """Compile a contestant of PyTorch. Return the processor seconds of its first call, its peak memory, and a note.
 
-    The note is on its results, compared at the small size. Peak memory is NaN where the system does not tell it. The
-    process ends by a signal when it has computed for `limit` seconds.
+    The note describes how close its results are at the small size. Peak memory leaves out the compilers, and is NaN
+    on systems without /proc/self/clear_refs. A signal ends the process after `limit` processor seconds.
     """
     import resource  # not on Windows
 
     used = math.ceil(processor_time())
     resource.setrlimit(resource.RLIMIT_CPU, (used + limit, used + limit + 1))
     row = ROWS[name]
-    sizes = resized(name, changes)
-    made, begun = row.make(contestant, row.given(sizes)), processor_time()
-    made.once()
-    seconds = processor_time() - begun
+    sizes = sizes_of(name, changes)
+    instance, start = row.make(contestant, row.make_arrays(sizes)), processor_time()
+    instance.run_once()
+    seconds = processor_time() - start
     (note,) = [note for note in row.compare(["PyTorch"], [contestant]) if note.startswith(f"{name}, {contestant}:")]
-    start_again = Path("/proc/self/clear_refs")
-    if not start_again.exists():
+    clear_refs = Path("/proc/self/clear_refs")
+    if not clear_refs.exists():
         return seconds, math.nan, note
-    del made
+    del instance
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    start_again.write_text("5", encoding="ascii")  # VmHWM
-    return seconds, _growth(row, contestant, sizes, resident("VmRSS")), note
+    clear_refs.write_text("5", encoding="ascii")  # resets VmHWM
+    return seconds, _growth(row, contestant, sizes, read_memory_field("VmRSS")), note

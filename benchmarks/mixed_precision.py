@@ -1,4 +1,4 @@
-"""Mixed precision on the CPU: training steps with products in float16, bfloat16 and float32, in turns.
+"""Mixed precision on the CPU: time of training steps with products in float16, bfloat16 and float32.
 
 python benchmarks/mixed_precision.py [--markdown FILE]
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, tell
+from timing import in_turns, publish
 
 import snncell
 from snncell import Tensor, amp, nn
@@ -44,8 +44,8 @@ def convolutional() -> tuple[Any, tuple[int, ...]]:
 
 
 def steps(make: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """A jitted training step, each way."""
-    found: dict[str, Callable[[], Any]] = {}
+    """Return a jitted training step for each precision."""
+    functions: dict[str, Callable[[], Any]] = {}
     for name, (half, scaler) in WAYS.items():
         snncell.set_seed(0)
         net, shape = make()
@@ -55,8 +55,8 @@ def steps(make: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
         y = Tensor(np.arange(shape[1]) % 20)
         adam = nn.Adam(net.trainable_params(), 1e-3)
         step = snncell.train.training_step(net, nn.CrossEntropyLoss(), adam, accuracy=None, loss_scale=scaler)
-        found[name] = lambda step=step, x=x, y=y: step(x, y)["loss"].item()
-    return found
+        functions[name] = lambda step=step, x=x, y=y: step(x, y)["loss"].item()
+    return functions
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def main() -> None:
         times = in_turns(steps(make), rounds=15)
         words = (make.__doc__ or "").removesuffix(".").lower()
         lines.append(f"| {words} | " + " | ".join(f"{1e3 * min(seconds):.1f}" for seconds in times.values()) + " |")
-    tell(lines, options.markdown)
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The LIF task of the NIR paper: one neuron, the same input in several simulators, spikes and voltages compared.
+"""LIF task of the NIR paper: spikes and voltage of one neuron compared with other simulators.
 
-tau v' = x - v, and v becomes 0 if it passes 0.1, with tau 2.5 ms. The input is 1 in 34 of 1,000 steps of 0.1 ms, and 0
-in the others. The paper shows the voltages and spikes of the simulators in a figure, and its repository has them as
-files (github.com/neuromorphs/NIR, paper/01_lif). `PUBLISHED` has numbers that were computed from these files.
+tau v' = x - v with tau = 2.5 ms, and v is reset to 0 when it passes 0.1. The input is 1 in 34 of 1,000 steps of 0.1 ms,
+and 0 in the others. The paper shows the voltages and spikes of the simulators in a figure, and its repository has them
+as files (github.com/neuromorphs/NIR, paper/01_lif). `PUBLISHED` has numbers that were computed from these files.
 
 Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
 """
@@ -20,11 +20,11 @@ import snncell
 from snncell import Tensor
 
 DT, TAU, THRESHOLD = 1e-4, 2.5e-3, 0.1
-TENTHS = (6, 22, 27, 31, 32, 35, 37, 40, 41, *range(43, 54), *range(67, 79), 84, 85)  # of the input, in steps of 10
+INPUT_SPIKES = (6, 22, 27, 31, 32, 35, 37, 40, 41, *range(43, 54), *range(67, 79), 84, 85)  # in units of 10 steps
 
-# The simulators, their steps with spikes, and the distance of their voltage from the exact solution: the root of its
-# mean square, in percent of the threshold. The voltages of Nengo, snnTorch and SpiNNaker2 were multiplied by 0.1, 0.04
-# and 0.04, because they have other units, and those of Lava were taken one step later.
+# Simulators, steps with spikes, and the root-mean-square distance of the voltage from the exact solution in percent of
+# the threshold. The voltages of Nengo, snnTorch and SpiNNaker2 are multiplied by 0.1, 0.04 and 0.04, because they have
+# other units, and those of Lava are shifted by one step.
 PUBLISHED = (
     ("Norse, snnTorch and SpiNNaker2", (460, 510, 710, 760), 0.933),
     ("Nengo", (460, 510, 710, 760), 1.008),
@@ -36,24 +36,24 @@ EXACT_TIMES = "46.084, 51.090, 71.092, 76.091"  # the published spikes of the ex
 
 
 def absent() -> str:
-    """The reason why the task cannot run here, or an empty text."""
+    """Return the reason why the task cannot run here, or an empty text."""
     return "" if importlib.util.find_spec("nir") else 'needs the package nir: pip install "snncell[nir]"'
 
 
 def inputs() -> Any:
-    """The input of each step."""
+    """Return the input of each step."""
     x = np.zeros(1000)
-    x[10 * np.array(TENTHS)] = 1.0
+    x[10 * np.array(INPUT_SPIKES)] = 1.0
     return x
 
 
 def exact(x: Any) -> tuple[list[float], Any]:
-    """The times of the spikes, and the voltage at the end of each step, for an input that is constant in each step."""
+    """Return spike times, and the voltage at the end of each step, for an input that is constant in each step."""
     v, times, trace = 0.0, [], []
     for step, now in enumerate(x):
         left = DT
-        while now > THRESHOLD and (needed := TAU * math.log((now - v) / (now - THRESHOLD))) <= left:
-            left -= needed
+        while now > THRESHOLD and (wait := TAU * math.log((now - v) / (now - THRESHOLD))) <= left:
+            left -= wait
             v = 0.0
             times.append((step + 1) * DT - left)
         v = now + (v - now) * math.exp(-left / TAU)
@@ -62,7 +62,7 @@ def exact(x: Any) -> tuple[list[float], Any]:
 
 
 def simulate(method: str) -> tuple[tuple[int, ...], Any]:
-    """The steps with spikes, and the voltage after each step, of the graph that snncell reads."""
+    """Return the steps with spikes, and the voltage after each step, of a network that snncell reads from a graph."""
     import nir
 
     one, zero = np.ones(1), np.zeros(1)
@@ -78,19 +78,19 @@ def simulate(method: str) -> tuple[tuple[int, ...], Any]:
 
 
 def distance(v: Any) -> float:
-    """The distance of a voltage from the exact solution: the root of its mean square, in percent of the threshold."""
+    """Return the root-mean-square distance of a voltage from the exact solution, in percent of the threshold."""
     return float(100.0 * np.sqrt(np.square(v - exact(inputs())[1]).mean()) / THRESHOLD)
 
 
 def run(seed: int, epochs: int) -> Iterator[Any]:
-    """Yield the distance as a share of the threshold, and at last the voltage. Nothing is trained."""
+    """Yield the distance as a share of the threshold, then the voltage. Nothing is trained."""
     _, v = simulate("euler")
     yield distance(v) / 100.0
     yield [Tensor(v)]
 
 
 def details() -> list[str]:
-    """The spikes of the exact solution, and a line for each simulator."""
+    """Return lines with the spikes of the exact solution and of each simulator."""
     times = ", ".join(f"{1e3 * time:.3f}" for time in exact(inputs())[0])
     ours = [(f'here, method="{method}"', *simulate(method)) for method in ("euler", "exponential")]
     rows = [(f"published, {name}", steps, far) for name, steps, far in PUBLISHED]

@@ -1,4 +1,4 @@
-"""Pages of single scripts: each script writes its page, which replaces the published one if no program disturbed it."""
+"""Pages of single scripts: run a script and return its page, which replaces the published one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.environment import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-# By page: the arguments of Python, and the environment.
+# By page: the arguments of Python, and environment variables.
 SCRIPTS: dict[str, tuple[list[str], dict[str, str]]] = {
     "core": (["benchmarks/core.py"], {}),
     "recurrent-layers": (["benchmarks/recurrent_layers.py"], ONE_THREAD),
@@ -25,8 +25,8 @@ PAGES = ["cost-model", *SCRIPTS]
 LIMIT = 600.0  # seconds
 
 
-def measured_page(name: str, quick: bool) -> str:
-    """The page of a script, or the table of the cost model."""
+def make_page(name: str, quick: bool) -> str:
+    """Run a script and return its page. For "cost-model", return the table."""
     if name == "cost-model":
         return str(call(table, quick, limit=LIMIT))
     arguments, environment = SCRIPTS[name]

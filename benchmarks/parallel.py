@@ -1,7 +1,7 @@
-"""From which size on does a loop gain from all threads? `python benchmarks/parallel.py`
+"""Size from which a loop is faster on all threads than on one: `python benchmarks/parallel.py`.
 
-The same loop is built serial and parallel and run in turns; medians and their ratio are printed for each size. The
-break-even decides `PARALLEL_SIZE` in `snncell/kernels/numba/policy.py`.
+A serial and a parallel version of the same loop take turns. The script prints medians and their ratio for each size.
+The break-even size is the base of `PARALLEL_SIZE` in `snncell/kernels/numba/policy.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from snncell.compiler.backends import groups
 SIZES = (2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 256_000, 1_000_000)
 
 
-def built(function: Callable[..., Any], x: Tensor, parallel: bool) -> Any:
-    """`function` jitted for `x` with one kind of loop, whatever its size."""
+def compile_loop(function: Callable[..., Any], x: Tensor, parallel: bool) -> Any:
+    """Return `function` jitted for `x` with a serial or parallel loop, independent of its size."""
     groups.PARALLEL_SIZE = 1 if parallel else 10**12
     jitted = snncell.jit(function)
     jitted(x)
     return jitted
 
 
-def median(function: Callable[..., Any], x: Tensor, calls: int) -> float:
+def microseconds(function: Callable[..., Any], x: Tensor, calls: int) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         function(x)
@@ -45,8 +45,8 @@ def main() -> None:
         print(f"{name:>4} {'elements':>10} {'serial, us':>11} {'parallel, us':>13} {'ratio':>6}")
         for size in SIZES:
             x = Tensor(np.random.default_rng(0).random(size, np.float32))
-            serial, parallel = (built(function, x, kind) for kind in (False, True))
-            rounds = [(median(serial, x, 50), median(parallel, x, 50)) for _ in range(9)]
+            serial, parallel = (compile_loop(function, x, kind) for kind in (False, True))
+            rounds = [(microseconds(serial, x, 50), microseconds(parallel, x, 50)) for _ in range(9)]
             a, b = (statistics.median(times) for times in zip(*rounds, strict=True))
             print(f"{'':>4} {size:>10} {a:>11.1f} {b:>13.1f} {a / b:>6.2f}")
 

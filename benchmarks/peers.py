@@ -1,4 +1,4 @@
-"""Peers: the frameworks to compare with, their versions and threads."""
+"""Peers, which are the frameworks to compare with: their versions, threads and compiled contestants."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# By the name in tables. Spyx is missing: its LIF neuron resets one step later than those of the rows, and a custom
-# neuron in Spyx is JAX's scan, which is in the tables.
+# From the name in tables to the module. Spyx is missing, because its LIF neuron resets one step later than those of the
+# rows, and a custom neuron in Spyx is JAX's scan, which the tables have.
 MODULES = {
     "PyTorch": "torch",
     "SpikingJelly": "spikingjelly",
@@ -21,48 +21,48 @@ MODULES = {
 }
 
 
-# Contestants that compile a part of PyTorch's network by torch.compile: one time step of its neurons, its neurons over
-# all time steps, or the network with its loss. PyTorch then compiles the backward pass of this part too. Adam is a
-# single kernel in all contestants.
+# Contestants that compile a part of PyTorch's network by torch.compile: one time step of its neurons, the neurons over
+# all time steps, or the network with its loss. PyTorch also compiles the backward pass of this part. Adam is one kernel
+# in all contestants.
 COMPILED = {
     "PyTorch, compiled time step": "time step",
     "PyTorch, compiled neuron": "neuron",
     "PyTorch, compiled": "network",
 }
 compile_backend = "inductor"
-_part = ""  # the part that the contestants made now compile
-_compiled = 0  # the number of their compiled functions
+_part = ""  # the part that contestants compile inside `compiling`
+_compiled = 0  # the number of functions compiled inside `compiling`
 
 
 def peer_of(contestant: str) -> str:
-    """The peer of a contestant: "PyTorch" of "PyTorch, one thread"."""
+    """Return the framework of a contestant, for example "PyTorch" for "PyTorch, one thread"."""
     return contestant.partition(",")[0]
 
 
-def present(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Those that can be imported, and why the others cannot.
+def import_peers(names: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Import peers. Return the names of the imported ones, and the reason for each missing one.
 
-    They are imported now: snncell's first parallel kernel may set how OpenMP waits.
+    Call it before the first parallel kernel of snncell, because this kernel can change how OpenMP waits.
     """
-    found, absent = [], {}
-    for peer in wanted:
+    imported, absent = [], {}
+    for peer in names:
         try:
             importlib.import_module(MODULES[peer])
-        except Exception as error:  # whatever a foreign package raises as it is imported
+        except Exception as error:  # a foreign package can raise any error
             absent[peer] = f"{type(error).__name__}: {error}".splitlines()[0]
         else:
-            found.append(peer)
-    return found, absent
+            imported.append(peer)
+    return imported, absent
 
 
 def versions(peers: list[str]) -> dict[str, str]:
-    """The version of each."""
+    """Return the version of each module."""
     return {MODULES[peer]: importlib.metadata.version(MODULES[peer]) for peer in peers}
 
 
 @contextmanager
 def compiling(part: str) -> Iterator[None]:
-    """Compile this part of the contestants that are made in the block."""
+    """Compile this part of contestants that are created in the block."""
     global _part, _compiled
     _part, _compiled = part, 0
     try:
@@ -73,11 +73,11 @@ def compiling(part: str) -> Iterator[None]:
         _part = ""
 
 
-def maybe_compiled(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compile(function)` if the contestant compiles this part, otherwise the function.
+def compile_part(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `torch.compile(function)` inside `compiling(part)`, otherwise the function.
 
-    All shapes are static, so that PyTorch can use the sizes, and a function that PyTorch compiles only partly is an
-    error, so that the time of an uncompiled one is not reported.
+    Shapes are static, so that PyTorch can use the sizes. A graph break is an error, so that the table never has the
+    time of a function that is only partly compiled.
     """
     global _compiled
     if part != _part:
@@ -90,18 +90,18 @@ def maybe_compiled(part: str, function: Callable[..., Any]) -> Callable[..., Any
     return torch.compile(function, dynamic=False, fullgraph=True, backend=compile_backend)  # type: ignore[no-any-return]
 
 
-def forget_compiled() -> None:
-    """Drop the compiled code of earlier contestants, which PyTorch would try first at each call."""
+def reset_torch_compile() -> None:
+    """Drop the compiled code of earlier contestants, because PyTorch would check it at each call."""
     import torch
 
     torch._dynamo.reset()
 
 
-def one_thread(run: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's operations without its threads, which gain little where operations are small."""
+def run_on_one_thread(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `run` with one thread of PyTorch, which is faster for small operations."""
     import torch
 
-    def alone(*args: Any) -> Any:
+    def single(*args: Any) -> Any:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -109,4 +109,4 @@ def one_thread(run: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             torch.set_num_threads(threads)
 
-    return alone
+    return single

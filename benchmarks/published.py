@@ -1,8 +1,9 @@
 """Reproduce published results: `python -m benchmarks.published [--only NAME ...] [--seeds N] [--write FILE]`.
 
 Each row trains a network of a paper with its settings, once per seed, and compares the test accuracy with the published
-one. The table has the spread over the seeds, the time per epoch, and a hash of the final weights of seed 0. On one
-processor type and version, the same seed gives the same hash. To add a row, append a `Reproduction` to ROWS.
+one. The table has the spread over the seeds, the time per epoch, and a hash of the final weights of seed 0. The same
+seed gives the same hash on the same processor type with the same version. To add a row, append a `Reproduction` to
+ROWS.
 
 `nir-lif` trains nothing: it runs one neuron and compares its voltage with other simulators (`nir_lif.py`).
 """
@@ -41,7 +42,7 @@ class Reproduction:
         paper: the source of the settings and of the published result.
         published: the published result in percent, with its spread.
         epochs: the number of epochs.
-        train: train(seed, epochs) yields the result after each epoch as a share of 1, and at last the Parameters.
+        train: train(seed, epochs) yields the result after each epoch as a share of 1, then the Parameters.
         course: published ranges after the first epochs, if there are any.
         measure: the meaning of the result.
         needs: a function that returns the reason why the row cannot run here, or an empty text.
@@ -67,21 +68,21 @@ YIN_YANG = "Yin-Yang: 5,000 samples of seed 42 to train, 1,000 of seed 40 to tes
 KRIENER = "Kriener, Goeltz and Petrovici, The Yin-Yang dataset, NICE 2022"
 
 
-def yin_yang() -> tuple[Any, Any, Any, Any]:
-    """The points and labels of the training set and of the test set."""
-    (x, y), (others, wanted) = snncell.data.yin_yang(5000, seed=42), snncell.data.yin_yang(1000, seed=40)
-    return x.astype(np.float32), y.astype(np.int32), others.astype(np.float32), wanted.astype(np.int32)
+def yin_yang() -> tuple[Any, ...]:
+    """Return points and labels of the training set, then of the test set."""
+    sets = snncell.data.yin_yang(5000, seed=42), snncell.data.yin_yang(1000, seed=40)
+    return tuple(array for x, y in sets for array in (x.astype(np.float32), y.astype(np.int32)))
 
 
 def batches(rng: Any, count: int, size: int) -> Iterable[Any]:
-    """The numbers of the samples of each batch of an epoch, shuffled."""
+    """Return the sample numbers of each batch of an epoch, shuffled."""
     return np.array_split(rng.permutation(count), -(-count // size))
 
 
 def train_times(seed: int, epochs: int) -> Iterator[Any]:
-    """EventProp: spike times in, first spikes out."""
-    x, y, others, wanted = yin_yang()
-    times, tests = (np.pad(30.0 * each, ((0, 0), (0, 1))).astype(np.float32) for each in (x, others))
+    """Train by EventProp from spike times to first spikes."""
+    x, y, test_x, test_y = yin_yang()
+    times, test_times = (np.pad(30.0 * each, ((0, 0), (0, 1))).astype(np.float32) for each in (x, test_x))
     normal = snncell.common.initializer.Normal
     net = nn.SequentialCell(
         nn.EventPropLIF(5, 200, weight_init=normal(0.78, 1.5)), nn.EventPropLIF(200, 3, weight_init=normal(0.1, 0.93))
@@ -93,16 +94,16 @@ def train_times(seed: int, epochs: int) -> Iterator[Any]:
     for _ in range(epochs):
         for numbers in batches(rng, len(x), 32):
             step(Tensor(times[numbers]), Tensor(y[numbers]))
-        first = net(Tensor(tests))[..., 0].asnumpy()
-        yield (first.argmin(1) == wanted).mean()
+        first = net(Tensor(test_times))[..., 0].asnumpy()
+        yield (first.argmin(1) == test_y).mean()
     yield net.trainable_params()
 
 
 def train_perceptron(hidden: int, frozen: bool = False) -> Callable[[int, int], Iterator[Any]]:
-    """A network without spikes: 4 inputs, `hidden` ReLU units, 3 outputs; `frozen` keeps the lower weights."""
+    """Return a training function of a 4-`hidden`-3 network with ReLU. `frozen` keeps the weights of the first layer."""
 
     def train(seed: int, epochs: int) -> Iterator[Any]:
-        x, y, others, wanted = yin_yang()
+        x, y, test_x, test_y = yin_yang()
         layers = [nn.Dense(4, hidden), nn.ReLU(), nn.Dense(hidden, 3)] if hidden else [nn.Dense(4, 3)]
         net = nn.SequentialCell(*layers)
         learned = layers[-1].trainable_params() if frozen else net.trainable_params()
@@ -120,7 +121,7 @@ def train_perceptron(hidden: int, frozen: bool = False) -> Callable[[int, int], 
         for _ in range(epochs):
             for numbers in batches(rng, len(x), 20):
                 step(Tensor(x[numbers]), Tensor(y[numbers]))
-            yield (net(Tensor(others)).asnumpy().argmax(1) == wanted).mean()
+            yield (net(Tensor(test_x)).asnumpy().argmax(1) == test_y).mean()
         yield net.trainable_params()
 
     return train
@@ -132,12 +133,12 @@ HAMMOUAMRI = "Hammouamri, Khalfaoui-Hassani and Masquelier, Learning delays, ICL
 
 
 def blend(begin: float, end: float, p: Any) -> Any:
-    """Half a cosine from `begin` at p = 0 to `end` at p = 1."""
+    """Return half a cosine from `begin` at p = 0 to `end` at p = 1."""
     return begin + (end - begin) * (1.0 - np.cos(np.pi * p)) / 2.0
 
 
 def one_cycle(highest: float, epochs: int) -> Any:
-    """The rate of each epoch: from highest / 25 up in three tenths of the training, then down to almost 0."""
+    """Return the learning rate of each epoch: up from highest / 25 for 30 % of the training, then down to almost 0."""
     epoch, top = np.arange(epochs), 0.3 * epochs - 1.0
     up = blend(highest / 25.0, highest, epoch / top)
     down = blend(highest, highest / 250_000.0, (epoch - top) / (epochs - 1.0 - top))
@@ -146,17 +147,18 @@ def one_cycle(highest: float, epochs: int) -> Any:
 
 @dataclass(frozen=True)
 class Words:
-    """A data set of spoken words, SHD or SSC, and the network of the paper. A step is a bin of 10 ms.
+    """Data set of spoken words, SHD or SSC, and the network of the paper. A step is a bin of 10 ms.
 
     Attributes:
-        name: "shd" or "ssc", the beginning of its files. NAME_FOLDER is the variable with their folder.
+        name: "shd" or "ssc", the prefix of the file names. You set their folder by the variable NAME_FOLDER.
         steps: the number of bins; later spikes are dropped.
         classes: the number of words.
         hidden: the number of neurons of each hidden layer.
         tau: the time constant of the neurons, in steps.
         longest: the largest delay, in steps.
-        dropout: the share of hidden neurons without output, during training.
+        dropout: the share of hidden neurons that training drops.
         batch: the batch size.
+        channels: the number of inputs, each the sum of five neighbouring channels.
     """
 
     name: str
@@ -167,32 +169,31 @@ class Words:
     longest: int
     dropout: float
     batch: int
-    channels: int = 140  # five neighbouring channels form one
+    channels: int = 140
 
     def file(self, part: str) -> Path:
-        """The file of "train" or "test"."""
         return Path(os.environ.get(f"{self.name.upper()}_FOLDER", self.name)) / f"{self.name}_{part}.h5"
 
     def missing(self) -> str:
-        """The reason why the row cannot run here, or an empty text."""
+        """Return the reason why the row cannot run here, or an empty text."""
         files = [self.file(part) for part in ("train", "test")]
         names = " and ".join(file.name for file in files)
         absent = f"needs {names} in the folder {self.name.upper()}_FOLDER (zenkelab.org/datasets)"
         return "" if all(file.exists() for file in files) else absent
 
-    def binned(self, part: str) -> tuple[Any, Any]:
-        """Spike counts (N, T, channels), up to 255, and labels of a file."""
+    def load(self, part: str) -> tuple[Any, Any]:
+        """Return spike counts (N, T, channels), up to 255, and labels of the part "train" or "test"."""
         words = snncell.data.SHD(self.file(part))
         x = np.zeros((len(words), self.steps, self.channels), np.uint8)
         for number in range(len(words)):
             events = words[number][0]
-            places = events["t"] // 10_000 * self.channels + events["x"] // 5
-            counts = np.bincount(places[places < x[number].size], minlength=x[number].size)
+            bins = events["t"] // 10_000 * self.channels + events["x"] // 5
+            counts = np.bincount(bins[bins < x[number].size], minlength=x[number].size)
             x[number] = np.minimum(counts, 255).reshape(self.steps, self.channels)
         return x, words.labels.astype(np.int32)
 
     def net(self) -> tuple[Any, list[Any]]:
-        """The network, which sums the probabilities of all steps, and its layers with delays."""
+        """Return the network, which sums the probabilities of all steps, and its layers with delays."""
         widths, init = (self.channels, *self.hidden, self.classes), snncell.common.initializer.HeUniform()
         layers = [
             nn.DelayedDense(n, m, self.longest, weight_init=init, has_bias=False) for n, m in itertools.pairwise(widths)
@@ -207,8 +208,8 @@ class Words:
         return nn.SequentialCell(*cells, layers[-1], readout, nn.Softmax(), nn.Readout("sum")), layers
 
     def train(self, seed: int, epochs: int) -> Iterator[Any]:
-        """Learn weights and delays; the width of the kernels shrinks in the first quarter of the training."""
-        (x, y), (others, wanted) = self.binned("train"), self.binned("test")
+        """Learn weights and delays. The width of the kernels shrinks in the first quarter of the training."""
+        (x, y), (test_x, test_y) = self.load("train"), self.load("test")
         net, layers = self.net()
         delays, weights = [layer.delay for layer in layers], [layer.weight for layer in layers]
         norms = [p for cell in net.cells() if isinstance(cell, nn.TimeDistributed) for p in cell.trainable_params()]
@@ -232,9 +233,9 @@ class Words:
             for numbers in batches(rng, len(x), self.batch):
                 step(over_time(x[numbers]), Tensor(y[numbers]))
             net.set_train(False)
-            parts = np.array_split(np.arange(len(others)), -(-len(others) // self.batch))
-            answers = [net(over_time(others[part])).asnumpy().argmax(1) for part in parts]
-            yield (np.concatenate(answers) == wanted).mean()
+            parts = np.array_split(np.arange(len(test_x)), -(-len(test_x) // self.batch))
+            answers = [net(over_time(test_x[part])).asnumpy().argmax(1) for part in parts]
+            yield (np.concatenate(answers) == test_y).mean()
         yield net.trainable_params()
 
 
@@ -246,8 +247,9 @@ SSC = Words("ssc", 100, 35, (512, 512, 512), 1.5, 30, 0.25, 128)
 
 DELAYS = (
     "batch normalisation; softmax of the output potentials, summed over time; Adam; weights: one cycle to 5e-3, weight "
-    "decay 1e-5; delays: 0.1, half a cosine to 0; width of the kernels to 0.5 bins in the first quarter. Other than in "
-    "the paper: the beta of Adam is fixed, samples are padded to one length, and the last epoch counts, not the best"
+    "decay 1e-5; delays: 0.1, half a cosine to 0; width of the kernels to 0.5 bins in the first quarter. Different "
+    "from the paper: the beta of Adam is fixed, samples are padded to one length, and the last epoch counts, not the "
+    "best"
 )
 PERCEPTRON = "Adam, 0.01; batches of 20; 300 epochs"
 ROWS = (
@@ -296,23 +298,23 @@ ROWS = (
 )  # fmt: skip
 
 
-def digits(x: float) -> str:
-    """Three digits, trailing zeros too: 98.0, 0.933."""
+def format_digits(x: float) -> str:
+    """Format a number with three digits, for example 98.0 or 0.933."""
     return f"{x:#.3g}".rstrip(".")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of a row in percent, (seeds, epochs), the seconds per epoch, the hash of the weights of seed 0."""
+    """Results of a row in percent, (seeds, epochs), seconds per epoch, and the hash of the final weights of seed 0."""
 
     results: Any
     seconds: float
     digest: str
 
     def last(self) -> str:
-        """The result after the last epoch, with its standard deviation if there are several seeds."""
+        """Return the result after the last epoch, with its standard deviation if there are several seeds."""
         last = self.results[:, -1]
-        return digits(last.mean()) + (f" +- {last.std(ddof=1):.1f}" if len(last) > 1 else "")
+        return format_digits(last.mean()) + (f" +- {last.std(ddof=1):.1f}" if len(last) > 1 else "")
 
 
 def reproduce(row: Reproduction, seeds: int, epochs: int | None = None) -> Outcome:
@@ -325,7 +327,7 @@ def reproduce(row: Reproduction, seeds: int, epochs: int | None = None) -> Outco
         if not digest:
             weights = b"".join(np.ascontiguousarray(p.asnumpy()).tobytes() for p in parameters)
             digest = hashlib.sha256(weights).hexdigest()[:12]
-        print(f"{row.name}, seed {seed}: {digits(100.0 * course[-1])}", flush=True)
+        print(f"{row.name}, seed {seed}: {format_digits(100.0 * course[-1])}", flush=True)
     seconds = (time.perf_counter() - begin) / (seeds * len(courses[0]))
     outcome = Outcome(100.0 * np.array(courses), seconds, digest)
     print(f"{row.name}: published {row.published}, here {outcome.last()}", flush=True)
@@ -333,7 +335,7 @@ def reproduce(row: Reproduction, seeds: int, epochs: int | None = None) -> Outco
 
 
 def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
-    """The report as Markdown; a text in place of an outcome is the reason why a row did not run."""
+    """Return the report as Markdown. An outcome that is a text is the reason why a row did not run."""
     lines = [
         "# Published results, reproduced",
         "",
@@ -343,17 +345,17 @@ def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
         f"numpy {np.__version__}",
         "",
         "Results in percent, mean +- standard deviation over the seeds, after the last epoch. They are test accuracies "
-        "unless the section of the row has another measure. The hash is that of the weights of seed 0 at the end.",
+        "unless the section of the row has another measure. The hash is that of the final weights of seed 0.",
         "",
         "| row | published | here | s per epoch | hash |",
         "| --- | --- | --- | --- | --- |",
     ]
     for row in ROWS:
         if row.name in outcomes:
-            found = outcomes[row.name]
+            outcome = outcomes[row.name]
             cells = ["not run", "", ""]
-            if isinstance(found, Outcome):
-                cells = [found.last(), f"{found.seconds:.2g}", f"`{found.digest}`"]
+            if isinstance(outcome, Outcome):
+                cells = [outcome.last(), f"{outcome.seconds:.2g}", f"`{outcome.digest}`"]
             lines.append(f"| {row.name} | {row.published} | {' | '.join(cells)} |")
     for row in ROWS:
         if row.name not in outcomes:
@@ -367,24 +369,24 @@ def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
             f"- paper: {row.paper}",
             f"- measure: {row.measure}",
         ]
-        found = outcomes[row.name]
-        if isinstance(found, str):
-            lines.append(f"- not run: {found}")
+        outcome = outcomes[row.name]
+        if isinstance(outcome, str):
+            lines.append(f"- not run: {outcome}")
             continue
         lines += row.details()
         if row.course:
             lines.append(f"- published after the first epochs: {row.course}")
             count = row.course.count(",") + 1
-            ranges = [f"{one.min():.1f}-{one.max():.1f}" for one in found.results[:, :count].T]
+            ranges = [f"{one.min():.1f}-{one.max():.1f}" for one in outcome.results[:, :count].T]
             lines.append(f"- here after the first epochs: {', '.join(ranges)}")
     return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="these rows only")
+    parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="only these rows")
     parser.add_argument("--seeds", type=int, default=10, help="trainings per row (10)")
-    parser.add_argument("--epochs", type=int, help="fewer epochs, to see whether everything runs")
+    parser.add_argument("--epochs", type=int, help="fewer epochs, to check that everything runs")
     parser.add_argument("--write", type=Path, help=f"the file for the table; with all rows {RESULTS.name}")
     options = parser.parse_args(arguments)
     outcomes: dict[str, Outcome | str] = {}

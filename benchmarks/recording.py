@@ -1,9 +1,9 @@
-"""The cost of recording: training steps of a 700-256-256-20 network with and without a monitor, in turns.
+"""Cost of recording: training steps of a 700-256-256-20 network with and without a monitor, in turns.
 
     python benchmarks/recording.py [--markdown FILE]
 
-Feed-forward and recurrent, 100 time steps, a batch of 64, 5 % of the inputs active, jitted; every contestant is checked
-to give the bits of the step without a monitor.
+The networks are feed-forward and recurrent, with 100 time steps, a batch of 64, and 5 % of the inputs active. The
+script checks that a monitor does not change the bits of the gradients.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, medians, tell
+from timing import in_turns, medians, publish
 
 import snncell
 from snncell import Tensor, nn
 
 STEPS, BATCH = 100, 64
-WHAT: dict[str, dict[str, Any]] = {
+RECORDINGS: dict[str, dict[str, Any]] = {
     "spikes": {},
     "spikes and potentials": {"v": True},
     "spikes and potentials, every 10th step": {"v": True, "every": 10},
@@ -30,7 +30,7 @@ WHAT: dict[str, dict[str, Any]] = {
 
 
 def network(recurrent: bool) -> nn.Cell:
-    """700 inputs, two hidden layers, 20 outputs."""
+    """Return a network with 700 inputs, two hidden layers and 20 outputs."""
     snncell.set_seed(0)
     cells: list[nn.Cell] = []
     for inputs, outputs in ((700, 256), (256, 256), (256, 20)):
@@ -45,7 +45,7 @@ def network(recurrent: bool) -> nn.Cell:
 
 
 def contestants(recurrent: bool) -> tuple[dict[str, Callable[[], Any]], dict[str, float]]:
-    """A training step for each thing to record, and the rates of the layers."""
+    """Return a training step for each recording, and the firing rates of the layers."""
     net = network(recurrent)
     net.set_train()
     loss = nn.CrossEntropyLoss()
@@ -53,21 +53,21 @@ def contestants(recurrent: bool) -> tuple[dict[str, Callable[[], Any]], dict[str
     x = Tensor((random.random((STEPS, BATCH, 700)) < 0.05).astype(np.float32))
     y = Tensor(random.integers(0, 20, BATCH))
     step = snncell.jit(snncell.value_and_grad(lambda x, y: loss(net(x).mean(0), y), None, net.trainable_params()))
-    found: dict[str, Callable[[], Any]] = {"without": lambda: step(x, y)}
-    before = [g.asnumpy() for g in step(x, y)[1]]
+    steps: dict[str, Callable[[], Any]] = {"without": lambda: step(x, y)}
+    expected = [g.asnumpy() for g in step(x, y)[1]]
     rates: dict[str, float] = {}
-    for name, options in WHAT.items():
+    for name, options in RECORDINGS.items():
         monitor = snncell.monitor(net, **options)
 
-        def recorded(monitor: snncell.monitoring.Monitor = monitor) -> Any:
+        def record(monitor: snncell.monitoring.Monitor = monitor) -> Any:
             with monitor:
                 return step(x, y)
 
-        for a, b in zip(before, recorded()[1], strict=True):
+        for a, b in zip(expected, record()[1], strict=True):
             np.testing.assert_array_equal(a, b.asnumpy())
         rates = {layer: float(monitor.rates(layer).mean()) for layer in monitor.layers}
-        found[name] = recorded
-    return found, rates
+        steps[name] = record
+    return steps, rates
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
         lines.append(
             f"| {kind} | spikes per neuron and step: " + ", ".join(f"{r:.3f}" for r in rates.values()) + " | | |"
         )
-    tell(lines, options.markdown)
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""LSTM and GRU compared with PyTorch: training steps and forward passes by size.
+"""LSTM and GRU compared with PyTorch: time of training steps and forward passes by size.
 
     NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/recurrent_layers.py [--markdown FILE]
 
 Both run on one thread, in one process, in turns. A training step here is the forward pass and the gradients of all
-weights. On a machine where `OPENBLAS_CORETYPE` is set, NumPy's BLAS may not use what the processor has: unset it.
+weights. You should unset `OPENBLAS_CORETYPE`, because NumPy's BLAS may use slower kernels if it is set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from threadpoolctl import threadpool_info
-from timing import in_turns, medians, tell
+from timing import in_turns, medians, publish
 
 import snncell
 from snncell import Tensor, nn
@@ -24,8 +24,8 @@ from snncell import Tensor, nn
 SIZES = [(32, 50, 64), (32, 50, 128), (32, 50, 256), (32, 50, 512), (128, 50, 64), (128, 50, 256), (32, 100, 128)]
 
 
-def compared(name: str, batch: int, steps: int, width: int) -> str:
-    """A row of the table."""
+def measure_row(name: str, batch: int, steps: int, width: int) -> str:
+    """Measure a layer at one size, and return a row of the table."""
     array = np.random.default_rng(0).standard_normal((steps, batch, width)).astype(np.float32)
     own, theirs = getattr(nn, name)(width, width), getattr(torch.nn, name)(width, width)
     x, y = Tensor(array), torch.from_numpy(array)
@@ -59,12 +59,12 @@ def main() -> None:
     lines.append("- command: python benchmarks/recurrent_layers.py --markdown FILE, on one thread (see the script)")
     lines.append(f"- date: {datetime.date.today()}")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, PyTorch {torch.__version__}")
-    lines.append(f"- numpy {np.__version__}, whose BLAS uses its kernels for {blas}")
-    lines.append("- float32, inputs as wide as the layer; medians in milliseconds, of calls that take turns")
+    lines.append(f"- numpy {np.__version__}; its BLAS has kernels for {blas}")
+    lines.append("- float32, as many inputs as units; medians in milliseconds of calls that take turns")
     lines += ["", "| layer | batch | steps | units | training step | PyTorch | ratio | forward | PyTorch | ratio |"]
     lines.append("|" + " --- |" * 10)
-    lines += [compared(name, *size) for name in ("LSTM", "GRU") for size in SIZES]
-    tell(lines, options.markdown)
+    lines += [measure_row(name, *size) for name in ("LSTM", "GRU") for size in SIZES]
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results in a JSON file, part by part: an interrupted run keeps its parts, and a later run adds or replaces some."""
+"""Results in a JSON file, part by part, so that an interrupted run keeps them and a later run can replace some."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import Timing
 
-ALIKE = ("date", "processor", "versions", "threads")  # facts that results of one run share
+SHARED_FACTS = ("date", "processor", "versions", "threads")  # equal for all results of a run
 Points = dict[float, list[Timing]]
 
 
@@ -24,14 +24,14 @@ class Result:
     text: str = ""
 
     @staticmethod
-    def read(found: dict[str, Any]) -> Result:
-        timings = [Timing(**each) for each in found["timings"]]
-        points = {float(x): [Timing(**each) for each in one] for x, one in found["points"].items()}
-        return Result(found["about"], timings, found["notes"], points, found["text"])
+    def from_json(fields: dict[str, Any]) -> Result:
+        timings = [Timing(**each) for each in fields["timings"]]
+        points = {float(x): [Timing(**each) for each in one] for x, one in fields["points"].items()}
+        return Result(fields["about"], timings, fields["notes"], points, fields["text"])
 
-    def like(self, about: dict[str, str]) -> bool:
-        """True if a run with these facts measured it."""
-        return all(self.about.get(name) == about.get(name) for name in ALIKE)
+    def matches(self, about: dict[str, str]) -> bool:
+        """Return True if a run with these facts measured it."""
+        return all(self.about.get(name) == about.get(name) for name in SHARED_FACTS)
 
 
 class Results:
@@ -42,26 +42,26 @@ class Results:
         self.kinds: dict[str, dict[str, Result]] = {}
         if file and file.exists():
             for kind, each in json.loads(file.read_text(encoding="utf-8")).items():
-                self.kinds[kind] = {name: Result.read(found) for name, found in each.items()}
+                self.kinds[kind] = {name: Result.from_json(fields) for name, fields in each.items()}
 
-    def of(self, kind: str) -> dict[str, Result]:
+    def get(self, kind: str) -> dict[str, Result]:
         return self.kinds.get(kind, {})
 
     def put(self, kind: str, name: str, result: Result) -> None:
-        """Keep a result, and write the file, which is whole at any time."""
+        """Store a result, and replace the file in one step, so that it is complete at any time."""
         self.kinds.setdefault(kind, {})[name] = result
         if self.file:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             new = self.file.with_suffix(".new")
-            found = {kind: {name: asdict(each) for name, each in own.items()} for kind, own in self.kinds.items()}
-            new.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            fields = {kind: {name: asdict(each) for name, each in own.items()} for kind, own in self.kinds.items()}
+            new.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
             new.replace(self.file)
 
 
 def differences(results: dict[str, Result], about: dict[str, str]) -> str:
-    """Name the results of other runs, with the facts in which these runs differ; empty if there are none."""
+    """Return lines that name the results of other runs with the differing facts, or an empty text without such."""
     groups: dict[str, list[str]] = {}
     for name, each in results.items():
-        if facts := [str(each.about.get(key)) for key in ALIKE if each.about.get(key) != about.get(key)]:
+        if facts := [str(each.about.get(key)) for key in SHARED_FACTS if each.about.get(key) != about.get(key)]:
             groups.setdefault("; ".join(facts), []).append(name)
     return "\n".join(f"- from another run ({facts}): {', '.join(names)}" for facts, names in groups.items())

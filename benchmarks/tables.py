@@ -1,4 +1,4 @@
-"""Markdown tables of the measurements, and pages with the machine and the command."""
+"""Markdown tables of measurements, and pages with the machine and the command."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.row import OURS, Row
 Measured = dict[str, list[Timing]]  # by the name of the row
 GROUPS = {
     "nets": "Networks",
-    "neurons": "Neurons alone",
+    "neurons": "Neurons without other layers",
     "layers": "Single layers",
-    "onm": "The Open Neuromorphic benchmark's settings",
-    "onm-large": "The same, large",
-    "spyx": "The sizes of Spyx's profile of neurons",
+    "onm": "Settings of the Open Neuromorphic benchmark",
+    "onm-large": "Settings of the Open Neuromorphic benchmark, large sizes",
+    "spyx": "Sizes of Spyx's profile of neurons",
 }
 BEGIN, END = "<!-- benchmarks: the table of `python -m benchmarks` -->", "<!-- end of the table -->"
 
@@ -28,36 +28,36 @@ def megabytes(size: float | None) -> str:
     return "" if size is None else f"{size / 1e6:.0f} MB"
 
 
-def behind(rows: dict[str, Row], found: Measured) -> str:
-    """Return the rows in which snncell is slower, or needs more memory, than the fastest peer."""
+def list_losses(rows: dict[str, Row], measured: Measured) -> str:
+    """Return a list of the rows in which snncell is slower, or needs more memory, than the fastest peer."""
     slower, larger = [], []
-    for name, (ours, *others) in found.items():
+    for name, (ours, *others) in measured.items():
         best = fastest_peer(others)
         if best is not None and best.ratio < 1.0:
             slower.append(f"{rows[name].title} ({best.contestant}: {best.ratio:.2f})")
         if best is not None and best.memory and ours.memory and best.memory < ours.memory:
             larger.append(f"{rows[name].title} ({best.contestant}: {best.memory / ours.memory:.2f})")
-    lines = [f"**Behind.** snncell is slower than the fastest peer in {len(slower)} of {len(found)} workloads."]
+    lines = [f"**Behind.** snncell is slower than the fastest peer in {len(slower)} of {len(measured)} workloads."]
     lines += [f"- slower: {each}" for each in slower]
     return "\n".join([*lines, *(f"- more memory: {each}" for each in larger)]).replace(".\n-", ".\n\n-", 1)
 
 
-def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
+def by_group(rows: dict[str, Row], measured: Measured) -> list[str]:
     """Return a titled table for each group, with the remarks on its rows."""
     parts = []
     for group, title in GROUPS.items():
-        inside = {name: timings for name, timings in found.items() if rows[name].group == group}
-        if inside:
-            remarks = "\n".join(dict.fromkeys(f"- {rows[name].remark}" for name in inside if rows[name].remark))
-            parts += [f"## {title}", summary(rows, inside), *([remarks] if remarks else [])]
+        members = {name: timings for name, timings in measured.items() if rows[name].group == group}
+        if members:
+            remarks = "\n".join(dict.fromkeys(f"- {rows[name].remark}" for name in members if rows[name].remark))
+            parts += [f"## {title}", summary(rows, members), *([remarks] if remarks else [])]
     return parts
 
 
-def summary(rows: dict[str, Row], found: Measured) -> str:
-    """Return a table with our time and memory, the fastest peer's, the ratio of the times and the goal of each row."""
+def summary(rows: dict[str, Row], measured: Measured) -> str:
+    """Return a table of rows: time and memory of snncell and of the fastest peer, ratio of the times, and goal."""
     names = ("workload", "snncell", "memory", "fastest peer", "its time", "its memory", "ratio", "goal")
     lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
-    for name, timings in found.items():
+    for name, timings in measured.items():
         row, ours, best = rows[name], timings[0], fastest_peer(timings)
         assert ours.contestant == OURS
         goal = "" if row.goal is None else f"{row.goal:g}"
@@ -70,11 +70,11 @@ def summary(rows: dict[str, Row], found: Measured) -> str:
     return "\n".join(lines)
 
 
-def details(rows: dict[str, Row], found: Measured) -> str:
+def details(rows: dict[str, Row], measured: Measured) -> str:
     """Return a table with a line for each contestant of each row."""
-    names = ("workload", "contestant", "median", "minimum", "turns", "in snncell's", "first call, CPU s", "memory")
+    names = ("workload", "contestant", "median", "minimum", "turns", "ratio", "first call, CPU s", "memory")
     lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
-    for name, timings in found.items():
+    for name, timings in measured.items():
         for t in timings:
             cells = [milliseconds(t.median), milliseconds(t.minimum), str(t.rounds), f"{t.ratio:.2f}"]
             cells += [f"{t.first:.2f}", megabytes(t.memory)]
@@ -92,16 +92,16 @@ README_ROWS = {
 }
 
 
-def readme_table(found: Measured) -> str:
+def readme_table(measured: Measured) -> str:
     """Return the table of the README, or an empty text if one of its rows is missing."""
     lines = [
         "| forward and backward, float32 | snncell | JAX | PyTorch | SpikingJelly |",
         "| --- | --- | --- | --- | --- |",
     ]
-    if README_ROWS.keys() - found.keys():
+    if README_ROWS.keys() - measured.keys():
         return ""
     for name, title in README_ROWS.items():
-        times = {each.contestant: milliseconds(each.median) for each in found[name]}
+        times = {each.contestant: milliseconds(each.median) for each in measured[name]}
         cells = [f"**{times[OURS]}**", *(times.get(peer, "") for peer in ("JAX", "PyTorch"))]
         lines.append(f"| {title} | {' | '.join(cells)} | {times.get('SpikingJelly', 'same code as PyTorch')} |")
     return "\n".join(lines)

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 ROUNDS = 9
-LEAST_ROUNDS, SURE = 3, 3  # the least turns of the contestants that are sure to have them: the three fastest
-SLOW = 20.0  # a contestant that takes so many times as long as the fastest has at most SLOW_ROUNDS turns
+FASTEST, LEAST_ROUNDS = 3, 3  # the fastest contestants, and the turns that they get even without budget
+SLOW = 20.0  # a contestant that takes more than SLOW times as long as the fastest gets at most SLOW_ROUNDS turns
 SLOW_ROUNDS = 2
-SHORT = 0.02  # seconds that a turn takes at least, where the number of calls is not given
-LONG = 0.5  # seconds from which the first call counts as a turn, where there is a budget
+SHORT = 0.02  # shortest seconds of a turn, which determine the number of calls if the caller does not
+LONG = 0.5  # with a budget, a first call of at least LONG seconds counts as a turn
 
 
 def in_turns(
@@ -28,90 +28,91 @@ def in_turns(
     rounds: int = ROUNDS,
     rest: float = 0.0,
     budget: float = math.inf,
-    before: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
+    prepare: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds per call of each contestant in each of its turns (A B C A B C ...), after one call that does not count.
+    """Time contestants in turns (A B C A B C ...), and return the seconds per call of each turn.
+
+    Each contestant first gets one warm-up call.
 
     Args:
         contestants: the functions to call.
-        calls: the number of calls in a turn, whose mean counts; None for as many as take SHORT seconds.
+        calls: the number of calls in a turn; the turn has their mean. None calls for SHORT seconds.
         rounds: the largest number of turns.
-        rest: seconds of sleep before each turn, for threads that spin when their work is done.
-        budget: seconds for all turns, from which `turns` computes the number of each contestant's turns.
-        before: functions to call, untimed, before each call of some contestants, which get the result.
-        clock: the clock of a turn, for example `process_time` on a machine that other programs use, too.
+        rest: seconds of sleep before each turn, until threads of the last contestant stop spinning.
+        budget: seconds for all turns, from which `count_turns` computes the number of turns.
+        prepare: untimed functions that run before each call of a contestant, which gets their result.
+        clock: the clock of a turn, for example `process_time` while other programs run.
     """
-    first = {name: _seconds(function, 1, before.get(name)) for name, function in contestants.items()}
-    often = {name: calls or max(1, int(SHORT / max(seconds, 1e-6))) for name, seconds in first.items()}
-    often |= dict.fromkeys(before, 1)
+    first = {name: _seconds(function, 1, prepare.get(name)) for name, function in contestants.items()}
+    call_counts = {name: calls or max(1, int(SHORT / max(seconds, 1e-6))) for name, seconds in first.items()}
+    call_counts |= dict.fromkeys(prepare, 1)
     times: dict[str, list[float]] = {name: [] for name in contestants}
     if budget < math.inf:
         times = {name: [seconds] if seconds >= LONG else [] for name, seconds in first.items()}
-    number_of = turns({name: often[name] * seconds + rest for name, seconds in first.items()}, rounds, budget)
-    for _ in range(max(number_of.values(), default=0)):
+    turns = count_turns({name: call_counts[name] * seconds + rest for name, seconds in first.items()}, rounds, budget)
+    for _ in range(max(turns.values(), default=0)):
         for name, function in contestants.items():
-            if len(times[name]) < number_of[name]:
+            if len(times[name]) < turns[name]:
                 time.sleep(rest)
-                times[name].append(_seconds(function, often[name], before.get(name), clock))
+                times[name].append(_seconds(function, call_counts[name], prepare.get(name), clock))
     return times
 
 
-def turns(seconds: dict[str, float], most: int, budget: float) -> dict[str, int]:
-    """The number of turns of each contestant, from the seconds of a turn.
+def count_turns(seconds: dict[str, float], most: int, budget: float) -> dict[str, int]:
+    """Return the number of turns of each contestant, from the seconds of a turn.
 
-    All get as many as fit into the budget. The three fastest get at least three, and the others at least one. Those
-    that take more than SLOW times as long as the fastest get one or two.
+    All get as many turns as fit into the budget. The three fastest get at least three, and the others at least one.
+    Contestants that take more than SLOW times as long as the fastest get one or two.
     """
     ordered = sorted(seconds, key=lambda name: seconds[name])
     slow = {name for name in ordered if budget < math.inf and seconds[name] > SLOW * seconds[ordered[0]]}
     shared = budget - SLOW_ROUNDS * sum(seconds[name] for name in slow)
     common = shared / max(sum(seconds[name] for name in ordered if name not in slow), 1e-9)
-    found = {}
-    for place, name in enumerate(ordered):
+    turns = {}
+    for rank, name in enumerate(ordered):
         if name in slow:
-            found[name] = SLOW_ROUNDS if shared > 0.0 else 1
+            turns[name] = SLOW_ROUNDS if shared > 0.0 else 1
         else:
-            found[name] = int(min(most, max(LEAST_ROUNDS if place < SURE else 1, common)))
-    return found
+            turns[name] = int(min(most, max(LEAST_ROUNDS if rank < FASTEST else 1, common)))
+    return turns
 
 
 def _seconds(
     function: Callable[..., Any],
     calls: int,
-    before: Callable[[], Any] | None,
+    prepare: Callable[[], Any] | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds per call. With `before`, there is one call, which gets its result."""
-    given = () if before is None else (before(),)
+    arguments = () if prepare is None else (prepare(),)
     start = clock()
     for _ in range(calls):
-        function(*given)
+        function(*arguments)
     return (clock() - start) / calls
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
-    """The median of each contestant."""
+    """Return the median of each contestant."""
     return {name: statistics.median(values) for name, values in times.items()}
 
 
 def command() -> str:
-    """The command of this script, without the names of files that it writes."""
+    """Return the command of this script, with FILE instead of the name of its output file."""
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    words = ["FILE" if before == "--markdown" else word for before, word in zip(["", *words], words, strict=False)]
+    words = ["FILE" if last == "--markdown" else word for last, word in zip(["", *words], words, strict=False)]
     return f"python benchmarks/{' '.join(words)}"
 
 
-def tell(lines: Sequence[str], file: Path | None) -> None:
-    """Print a page, and write it where it is wanted."""
+def publish(lines: Sequence[str], file: Path | None) -> None:
+    """Print a page, and write it to `file` if there is one."""
     text = "\n".join(lines).rstrip() + "\n"
     print(text)
     if file:
         file.write_text(text, encoding="utf-8")
 
 
-def printed(code: str, **environment: str) -> str:
-    """The output of a fresh process for `code`, with modules compiled by Python before, as they are for users."""
+def output_of_process(code: str, **environment: str) -> str:
+    """Run code in a fresh process, and return its output. Python may write bytecode files, as it does for users."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", code], env={**inherited, **environment}, capture_output=True, text=True
@@ -121,6 +122,6 @@ def printed(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def fresh(code: str, **environment: str) -> float:
-    """The number that a fresh process prints last for `code`: seconds."""
-    return float(printed(code, **environment).split()[-1])
+def seconds_in_process(code: str, **environment: str) -> float:
+    """Run code in a fresh process, and return the last number that it prints."""
+    return float(output_of_process(code, **environment).split()[-1])

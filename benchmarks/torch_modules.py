@@ -1,4 +1,4 @@
-"""Networks of SpikingJelly and snnTorch with their own neurons and with `snncell.torch.fused`: CPU time of a step.
+"""CPU time of SpikingJelly and snnTorch networks with their own neurons and with `snncell.torch.fused`.
 
     NUMBA_NUM_THREADS=1 python benchmarks/torch_modules.py [--markdown FILE]
     NUMBA_NUM_THREADS=2 python benchmarks/torch_modules.py --threads 2
@@ -22,7 +22,7 @@ import numba
 import snntorch
 import torch
 from spikingjelly.activation_based import functional, layer, neuron, surrogate
-from timing import in_turns, medians, process_time, tell
+from timing import in_turns, medians, process_time, publish
 
 import snncell
 from snncell import nn
@@ -46,14 +46,14 @@ WIDTHS = ((700, 256), (256, 256), (256, 20))
 
 
 def dense(make: Make) -> torch.nn.Sequential:
-    """Three layers over many steps."""
+    """Three linear layers with neurons."""
     net = torch.nn.Sequential(*(part for size in WIDTHS for part in (layer.Linear(*size), make())))
     functional.set_step_mode(net, "m")
     return net
 
 
-def whole(make: Make) -> torch.nn.Module:
-    """The same network as one Cell."""
+def one_cell(make: Make) -> torch.nn.Module:
+    """The network of `dense` as one Cell of snncell."""
     neurons = (nn.MultiStep(nn.LIFNode.like("spikingjelly")) for _ in WIDTHS)
     pairs = zip((nn.Dense(*size) for size in WIDTHS), neurons, strict=True)
     net = fused(nn.SequentialCell(*(part for pair in pairs for part in pair)))
@@ -80,7 +80,7 @@ class Tutorial(torch.nn.Module):
 
 
 def without_loop(make: Make) -> torch.nn.Sequential:
-    """The same network without its loop."""
+    """The network of `Tutorial` without its loop."""
     return torch.nn.Sequential(torch.nn.Linear(784, 1000), make(), torch.nn.Linear(1000, 10), make())
 
 
@@ -106,7 +106,7 @@ ROWS: list[tuple[str, tuple[int, ...], float, Any, Any]] = [
      (convolutional, fused_integrate)),
     ("SpikingJelly, 700-256-256-20, T 100, batch 64", (100, 64, 700), 8.0, (dense, neuron.LIFNode),
      (dense, lambda: fused(nn.LIFNode.like("spikingjelly")))),
-    ("the same, all layers in snncell", (100, 64, 700), 8.0, (dense, neuron.LIFNode), (whole, neuron.LIFNode)),
+    ("the same, all layers in snncell", (100, 64, 700), 8.0, (dense, neuron.LIFNode), (one_cell, neuron.LIFNode)),
     ("snnTorch, tutorial 5, 784-1000-10, T 25, batch 128, loop kept", (25, 128, 784), 1.0, (Tutorial, leaky),
      (Tutorial, lambda: fused_leaky(over_time=False))),
     ("the same, loop removed for snncell", (25, 128, 784), 1.0, (Tutorial, leaky), (without_loop, fused_leaky)),
@@ -114,7 +114,7 @@ ROWS: list[tuple[str, tuple[int, ...], float, Any, Any]] = [
 
 
 def training(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """A function that makes one training step and returns the spikes."""
+    """Return a function that runs one training step and returns the spikes."""
     optimiser, y = torch.optim.Adam(net.parameters(), 1e-3), torch.arange(x.shape[1]) % 10
 
     def step() -> torch.Tensor:
@@ -128,8 +128,8 @@ def training(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], torch.Tensor
     return step
 
 
-def compared(title: str, shape: tuple[int, ...], gain: float, theirs: Any, ours: Any) -> str:
-    """A row of the table."""
+def measure_row(title: str, shape: tuple[int, ...], gain: float, theirs: Any, ours: Any) -> str:
+    """Measure both networks of a row, and return the row of the table."""
     x = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3).float()
     steps = {}
     for name, (network, make) in (("theirs", theirs), ("ours", ours)):
@@ -139,17 +139,16 @@ def compared(title: str, shape: tuple[int, ...], gain: float, theirs: Any, ours:
             if weights.ndim > 1:
                 weights.data *= gain
         steps[name] = training(net, x)
-    found = [step() for step in steps.values()]
-    rate = float(found[0].mean())
-    assert rate > 0.01
-    others = int((found[0] != found[1]).sum())
+    expected, spikes = (step() for step in steps.values())
+    assert float(expected.mean()) > 0.01
+    different = int((expected != spikes).sum())
     seconds = medians(in_turns(steps, clock=process_time))
     times = " | ".join(f"{1e3 * value:.1f} ms" for value in seconds.values())
-    return f"| {title} | {others} of {found[0].numel()} | {times} | {seconds['theirs'] / seconds['ours']:.1f} |"
+    return f"| {title} | {different} of {expected.numel()} | {times} | {seconds['theirs'] / seconds['ours']:.1f} |"
 
 
 def alternating(threads: int) -> list[str]:
-    """A convolution of PyTorch and a neuron of snncell, alone and in alternation."""
+    """Time a convolution of PyTorch and a neuron of snncell, alone and in alternation."""
     convolution, neurons = torch.nn.Conv2d(16, 32, 3, padding=1), fused(nn.LIFNode())
     images, currents = torch.rand(32, 16, 28, 28), 2.0 * torch.rand(16, 64, 1024)
 
@@ -167,8 +166,8 @@ def alternating(threads: int) -> list[str]:
     lines = []
     for clock in (process_time, None):
         times = in_turns(contestants, rest=0.01, rounds=25, **({} if clock is None else {"clock": clock}))
-        what = "wall time" if clock is None else "CPU time"
-        lines += [f"{what}, {name}: {1e3 * value / 30:.2f}" for name, value in medians(times).items()]
+        title = "wall time" if clock is None else "CPU time"
+        lines += [f"{title}, {name}: {1e3 * value / 30:.2f}" for name, value in medians(times).items()]
     return [f"{threads} threads each, {numba.threading_layer()} and OpenMP; ms of a call", *lines]
 
 
@@ -180,7 +179,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.threads > 1:
-        tell(alternating(options.threads), options.markdown)
+        publish(alternating(options.threads), options.markdown)
         return
     lines = ["# SpikingJelly and snnTorch networks with our neurons", ""]
     lines.append("- command: NUMBA_NUM_THREADS=1 python benchmarks/torch_modules.py --markdown FILE, on one thread")
@@ -188,11 +187,11 @@ def main() -> None:
     peers = f"SpikingJelly {version('spikingjelly')}, snnTorch {version('snntorch')}"
     lines.append(f"- {peers}; both networks take turns, from the same weights; medians")
     lines.append("- a step is forward pass, loss, backward pass and Adam; CPU time of the process")
-    lines.append("- other spikes: of all outputs of the first step")
-    lines += ["", "| network | other spikes | their neurons | ours | times as fast |"]
+    lines.append("- different spikes: in the outputs of the first step")
+    lines += ["", "| network | different spikes | their neurons | ours | times as fast |"]
     lines.append("|" + " --- |" * 5)
-    lines += [compared(*row) for row in ROWS]
-    tell(lines, options.markdown)
+    lines += [measure_row(*row) for row in ROWS]
+    publish(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Training steps: cross entropy and Adam around a network, the same in each framework.
+"""Training steps with cross entropy and Adam, the same in each framework.
 
-A network is a function that gives logits (B, classes) and spikes, from Parameters that all begin with the same values.
-What is measured is a step, which gives the loss; what is compared is the spikes and gradients of the first step, and
-the losses of five.
+A network is a function that returns logits (B, classes) and spikes. All frameworks start from the same weights. The
+measured function is one step, which returns the loss. The compared results are the spikes and gradients of the first
+step, and the losses of five steps.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 
 import snncell
 from benchmarks.frameworks import RATE
-from benchmarks.peers import maybe_compiled
+from benchmarks.peers import compile_part
 from benchmarks.row import Contestant
 from snncell import Tensor, nn
 
 COMPARED = 5  # steps whose losses are compared
 
 
-def _found(spikes: Any, gradients: Sequence[Any], step: Callable[[], Any]) -> dict[str, Any]:
+def _results(spikes: Any, gradients: Sequence[Any], step: Callable[[], Any]) -> dict[str, Any]:
     named = {f"gradient {n}": g for n, g in enumerate(gradients)}
     return {"spikes": spikes, **named, "losses": [float(step()) for _ in range(COMPARED)]}
 
 
 def snncell_training(net: Callable[[Any], tuple[Any, Any]], params: list[Any], x: Any, y: Any) -> Contestant:
-    """A jitted step; `net(x)` gives logits and spikes."""
+    """Train by a jitted step. `net(x)` returns logits and spikes."""
     loss_fn, optimiser = nn.CrossEntropyLoss(), nn.Adam(params, RATE)
-    given, labels = Tensor(x), Tensor(y)
+    inputs, labels = Tensor(x), Tensor(y)
 
     def loss(x: Tensor, y: Tensor) -> Any:
         logits, spikes = net(x)
@@ -41,26 +41,26 @@ def snncell_training(net: Callable[[Any], tuple[Any, Any]], params: list[Any], x
         optimiser(grads)
         return value  # type: ignore[no-any-return]
 
-    def found() -> dict[str, Any]:
-        (_, spikes), grads = snncell.value_and_grad(loss, None, params, has_aux=True)(given, labels)
-        return _found(spikes, grads, lambda: step(given, labels))
+    def results() -> dict[str, Any]:
+        (_, spikes), grads = snncell.value_and_grad(loss, None, params, has_aux=True)(inputs, labels)
+        return _results(spikes, grads, lambda: step(inputs, labels))
 
-    return Contestant(lambda: step(given, labels), found)
+    return Contestant(lambda: step(inputs, labels), results)
 
 
 def torch_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: Any, y: Any) -> Contestant:
-    """PyTorch's step with its fused Adam; `net(x, *params)` gives logits and spikes."""
+    """Train by PyTorch with its fused Adam. `net(x, *params)` returns logits and spikes."""
     import torch
 
     params = [torch.from_numpy(weight.copy()).requires_grad_() for weight in weights]
     adam = torch.optim.Adam(params, RATE, fused=True)
-    given, labels = torch.from_numpy(x), torch.from_numpy(y)
+    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
 
     def loss() -> Any:
-        logits, spikes = net(given, *params)
+        logits, spikes = net(inputs, *params)
         return torch.nn.functional.cross_entropy(logits, labels), spikes
 
-    loss = maybe_compiled("network", loss)
+    loss = compile_part("network", loss)
 
     def step() -> Any:
         adam.zero_grad()
@@ -69,19 +69,19 @@ def torch_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: A
         adam.step()
         return value.detach()
 
-    def found() -> dict[str, Any]:
+    def results() -> dict[str, Any]:
         value, spikes = loss()
-        return _found(spikes.detach(), torch.autograd.grad(value, params), step)
+        return _results(spikes.detach(), torch.autograd.grad(value, params), step)
 
-    return Contestant(step, found)
+    return Contestant(step, results)
 
 
 def jax_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: Any, y: Any) -> Contestant:
-    """A jitted step with Adam written out; `net(x, *params)` gives logits and spikes."""
+    """Train by a jitted step of JAX. `net(x, *params)` returns logits and spikes."""
     import jax
     import jax.numpy as jnp
 
-    given, labels = jax.device_put(x), jax.device_put(y)
+    inputs, labels = jax.device_put(x), jax.device_put(y)
     initial = [jax.device_put(weight) for weight in weights]
 
     def loss(params: Any, x: Any, y: Any) -> Any:
@@ -92,18 +92,18 @@ def jax_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: Any
 
     def step() -> Any:
         nonlocal state
-        value, state = jax.block_until_ready(train(state, given, labels))
+        value, state = jax.block_until_ready(train(state, inputs, labels))
         return value
 
-    def found() -> dict[str, Any]:
-        (_, spikes), grads = jax.value_and_grad(loss, has_aux=True)(initial, given, labels)
-        return _found(spikes, grads, step)
+    def results() -> dict[str, Any]:
+        (_, spikes), grads = jax.value_and_grad(loss, has_aux=True)(initial, inputs, labels)
+        return _results(spikes, grads, step)
 
-    return Contestant(step, found)
+    return Contestant(step, results)
 
 
 def adam_in_jax(loss: Callable[..., Any], params: list[Any], rate: float) -> tuple[Callable[..., Any], Any]:
-    """A jitted step of Adam, written out, on `loss(params, x, y) -> (value, aux)`, and its first state."""
+    """Return a jitted step of Adam on `loss(params, x, y) -> (value, aux)`, and the initial state."""
     import jax
     import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""The rows of the table, a file for each kind."""
+"""Rows of the tables, one file per kind of workload."""
 
 from benchmarks.row import Row
 from benchmarks.rows import (

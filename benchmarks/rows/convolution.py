@@ -1,4 +1,4 @@
-"""Convolutional nets of blocks (convolution 3x3, BatchNorm, LIF), then a readout: a training step with Adam."""
+"""Convolutional networks of blocks (convolution 3x3, BatchNorm, LIF) and a readout: a training step with Adam."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Block = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """A net.
+    """Sizes of a network.
 
-    layers: a number for a block with so many channels; "pool" for max pooling 2x2; "sew" for two blocks around which
-    the input is added (a SEW residual block).
-    density: of the input spikes; 1.0 for normal numbers.
+    Attributes:
+        layers: a number is a block with this number of channels, "pool" is max pooling 2x2, and "sew" is a SEW
+            residual block: two blocks whose output is added to their input.
+        density: the share of ones in the input; 1.0 is an input of normal numbers.
     """
 
     steps: int
@@ -32,8 +33,11 @@ class Sizes:
     density: float = 0.2
     classes: int = 10
 
-    def given(self) -> tuple[Any, ...]:
-        """The layers, the input (T, B, C, H, W), classes, kernels, gamma and beta of each block, and the readout."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the layers, the input (T, B, C, H, W), the classes, and the weights.
+
+        The weights are kernels, gamma and beta of each block, then weight and bias of the readout.
+        """
         rng = np.random.default_rng(0)
         shape, y = (self.steps, self.batch, *self.shape), rng.integers(0, self.classes, self.batch)
         x = rng.standard_normal(shape) if self.density == 1.0 else rng.random(shape) < self.density
@@ -41,7 +45,7 @@ class Sizes:
         for layer in self.layers:
             if layer == "pool":
                 side //= 2
-            for _ in range(blocks_in(layer)):
+            for _ in range(number_of_blocks(layer)):
                 outputs = channels if isinstance(layer, str) else layer
                 weights.append(rng.standard_normal((outputs, channels, 3, 3)) / np.sqrt(9 * channels))
                 weights += [rng.uniform(0.8, 1.6, outputs), rng.uniform(0.0, 0.5, outputs)]
@@ -51,12 +55,12 @@ class Sizes:
         return self.layers, x.astype(np.float32), y, [weight.astype(np.float32) for weight in weights]
 
 
-def blocks_in(layer: int | str) -> int:
+def number_of_blocks(layer: int | str) -> int:
     return {"pool": 0, "sew": 2}.get(str(layer), 1)
 
 
-def through(layers: tuple[int | str, ...], x: Any, block: Block, pool: Block) -> tuple[Any, Any]:
-    """The output of all layers and the spikes of the last block; `block` takes the next weights at each call."""
+def run_layers(layers: tuple[int | str, ...], x: Any, block: Block, pool: Block) -> tuple[Any, Any]:
+    """Return the output of all layers and the spikes of the last block. Each call of `block` uses the next weights."""
     spikes = x
     for layer in layers:
         if layer == "pool":
@@ -86,7 +90,7 @@ def snncell_net(layers: tuple[int | str, ...], x: Any, y: Any, weights: list[Any
             conv, norm, neurons = next(left)
             return neurons(norm(conv(x)))  # type: ignore[no-any-return]
 
-        x, spikes = through(layers, x, block, pool)
+        x, spikes = run_layers(layers, x, block, pool)
         return readout(x.reshape((*x.shape[:2], -1))).mean(0), spikes
 
     return snncell_training(net, [*params, readout.weight, readout.bias], x, y)
@@ -114,7 +118,7 @@ def torch_net(
             current = functional.batch_norm(current, *averages[n], gamma, beta, training=True)
             return neurons[n](current.unflatten(0, x.shape[:2]))
 
-        x, spikes = through(layers, x, block, pool)
+        x, spikes = run_layers(layers, x, block, pool)
         return functional.linear(x.flatten(2), *params[-2:]).mean(0), spikes
 
     return torch_training(net, weights, x, y)
@@ -143,7 +147,7 @@ def jax_net(layers: tuple[int | str, ...], x: Any, y: Any, weights: list[Any]) -
             current = (current - mean) / jnp.sqrt(var + 1e-5) * gamma[:, None, None] + beta[:, None, None]
             return jax_lif_layer(current.reshape(*x.shape[:2], *current.shape[1:]))
 
-        x, spikes = through(layers, x, block, pool)
+        x, spikes = run_layers(layers, x, block, pool)
         return (x.reshape(*x.shape[:2], -1) @ params[-2].T + params[-1]).mean(0), spikes
 
     return jax_training(net, weights, x, y)
@@ -151,7 +155,7 @@ def jax_net(layers: tuple[int | str, ...], x: Any, y: Any, weights: list[Any]) -
 
 def row(name: str, title: str, sizes: Sizes, few: Sizes, goal: float | None = None) -> Row:
     contestants = {"snncell": snncell_net, "PyTorch": torch_net, "SpikingJelly": spikingjelly_net, "JAX": jax_net}
-    return Row(name, f"{title}, step with Adam", sizes, few, Sizes.given, contestants, goal)
+    return Row(name, f"{title}, step with Adam", sizes, few, Sizes.arrays, contestants, goal)
 
 
 POOL, SEW = "pool", "sew"

@@ -15,7 +15,7 @@ from snncell import Tensor, nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """A layer, and the share of spikes in its input. The input of a hidden layer has a gradient, too."""
+    """Sizes of a layer, and the share of ones in its input. The input of a hidden layer has a gradient, too."""
 
     steps: int
     batch: int
@@ -25,8 +25,8 @@ class Sizes:
     density: float
     hidden: bool
 
-    def given(self) -> tuple[Any, ...]:
-        """The sizes, spikes (T, B, N_in), weights and delays (N_out, N_in), the gradient of the output."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the sizes, spikes (T, B, N_in), weights and delays (N_out, N_in), and the gradient of the output."""
         rng = np.random.default_rng(0)
         x = (rng.random((self.steps, self.batch, self.inputs)) < self.density).astype(np.float32)
         w = rng.standard_normal((self.outputs, self.inputs), np.float32) / np.float32(np.sqrt(self.inputs))
@@ -42,24 +42,24 @@ def snncell_delays(sizes: Sizes, x: Any, w: Any, p: Any, dout: Any) -> Contestan
     layer = nn.DelayedDense(
         sizes.inputs, sizes.outputs, sizes.longest, "gaussian", sizes.width, Tensor(w), Tensor(p), has_bias=False
     ).set_train()
-    given = Tensor(x)
-    net, leaves = (layer, [x]) if sizes.hidden else (lambda: layer(given), [])
+    constant = Tensor(x)
+    net, leaves = (layer, [x]) if sizes.hidden else (lambda: layer(constant), [])
     return snncell_vjp(net, leaves, dout, [layer.weight, layer.delay], spikes=False, jitted=True)
 
 
 def torch_delays(sizes: Sizes, x: Any, w: Any, p: Any, dout: Any) -> Contestant:
-    """As in DCLS: a convolution over time whose kernel is made of weights and positions."""
+    """A convolution over time like in DCLS: weights and positions give the kernel."""
     import torch
     from torch.nn.functional import conv1d, pad
 
     earlier = torch.arange(sizes.longest, -1, -1).reshape(1, 1, -1)  # the last element of a kernel is d = 0
-    given = torch.from_numpy(x)
+    constant = torch.from_numpy(x)
 
     def net(*leaves: Any) -> Any:
         *own, w, p = leaves
         heights = torch.exp(-0.5 * ((earlier - p[:, :, None]) / sizes.width) ** 2)
         kernel = w[:, :, None] * heights / heights.sum(2, keepdim=True)
-        sequences = pad((own[0] if own else given).permute(1, 2, 0), (sizes.longest, 0))
+        sequences = pad((own[0] if own else constant).permute(1, 2, 0), (sizes.longest, 0))
         return conv1d(sequences, kernel).permute(2, 0, 1)
 
     return torch_vjp(net, [x, w, p] if sizes.hidden else [w, p], dout, spikes=False)
@@ -96,7 +96,7 @@ def row(name: str, sizes: Sizes) -> Row:
         f"delays up to {sizes.longest} steps, {sizes.inputs} to {sizes.outputs}, T {sizes.steps}, batch {sizes.batch}, "
         f"{100 * sizes.density:.0f} % input"
     )
-    return Row(name, title, sizes, few, Sizes.given, CONTESTANTS, 5.0, "layers")
+    return Row(name, title, sizes, few, Sizes.arrays, CONTESTANTS, 5.0, "layers")
 
 
 ROWS = [

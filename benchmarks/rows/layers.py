@@ -1,4 +1,4 @@
-"""Single layers of convolutional nets, forward and backward: NCHW, float32, dense inputs and gradients."""
+"""Single layers of convolutional networks, forward and backward: NCHW, float32, dense inputs and gradients."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Conv:
     def options(self) -> dict[str, int]:
         return {"stride": self.stride, "padding": self.kernel // 2, "groups": self.groups}
 
-    def given(self) -> Arrays:
-        """The sizes, the input, the kernels, the gradient of the output."""
+    def arrays(self) -> Arrays:
+        """Return the sizes, the input, the kernels, and the gradient of the output."""
         rng = np.random.default_rng(0)
         out = (self.side + 2 * (self.kernel // 2) - self.kernel) // self.stride + 1
         shapes = [
@@ -78,7 +78,7 @@ def conv_row(name: str, sizes: Conv, goal: float) -> Row:
     small = replace(sizes, batch=2, side=min(sizes.side, 9))
     contestants = {"snncell": snncell_conv, "PyTorch": torch_conv, "JAX": jax_conv}
     title = f"{kind} {sizes.kernel}x{sizes.kernel}{more} ({shape})"
-    return Row(name, title, sizes, small, Conv.given, contestants, goal, "layers")
+    return Row(name, title, sizes, small, Conv.arrays, contestants, goal, "layers")
 
 
 # --- pooling, normalisation -------------------------------------------------------------------------------------------
@@ -86,13 +86,13 @@ def conv_row(name: str, sizes: Conv, goal: float) -> Row:
 IMAGES, FEW = (128, 32, 28, 28), (3, 4, 6, 6)
 
 
-def pooled(shape: tuple[int, ...]) -> Arrays:
+def pool_arrays(shape: tuple[int, ...]) -> Arrays:
     rng = np.random.default_rng(0)
     out = (*shape[:2], shape[2] // 2, shape[3] // 2)
     return rng.standard_normal(shape, np.float32), rng.standard_normal(out, np.float32)
 
 
-def normalised(shape: tuple[int, ...]) -> Arrays:
+def norm_arrays(shape: tuple[int, ...]) -> Arrays:
     rng = np.random.default_rng(0)
     x, dout = (rng.standard_normal(shape, np.float32) for _ in range(2))
     gamma, beta = (rng.standard_normal(shape[1], np.float32) for _ in range(2))
@@ -153,7 +153,7 @@ def pool_row(name: str, largest: bool, goal: float | None) -> Row:
         "JAX": functools.partial(jax_pool, largest),
     }
     title = f"{'max' if largest else 'average'} pooling 2x2 {IMAGES}"
-    return Row(name, title, IMAGES, FEW, pooled, contestants, goal, "layers")
+    return Row(name, title, IMAGES, FEW, pool_arrays, contestants, goal, "layers")
 
 
 ROWS = [
@@ -174,7 +174,7 @@ ROWS = [
         f"batch norm {IMAGES}",
         IMAGES,
         FEW,
-        normalised,
+        norm_arrays,
         {"snncell": snncell_norm, "PyTorch": torch_norm, "JAX": jax_norm},
         None,
         "layers",

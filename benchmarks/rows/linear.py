@@ -1,4 +1,4 @@
-"""A linear layer followed by LIF neurons over sparse spikes, forward and backward to weights and bias."""
+"""Linear layer and LIF neurons on sparse spikes: forward pass, and gradients of weights and bias."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import snncell
-from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
-from benchmarks.peers import maybe_compiled
+from benchmarks.frameworks import OTHER_EQUATIONS_REMARK, TORCH_LAYERS, add_reference, jax_lif_layer, snncell_lif_layer
+from benchmarks.peers import compile_part
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -24,8 +24,11 @@ class Sizes:
     neurons: int
     density: float = 0.05
 
-    def given(self) -> tuple[Any, ...]:
-        """Spikes (T, B, inputs), or normal numbers for density 1, weights, biases, the gradient of the output."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the input (T, B, inputs), the weights, the biases, and the gradient of the output.
+
+        The input has spikes, or normal numbers for density 1.
+        """
         rng = np.random.default_rng(0)
         draw = rng.standard_normal if self.density == 1.0 else rng.random
         x = draw((self.steps, self.batch, self.inputs), np.float32)
@@ -37,36 +40,36 @@ class Sizes:
         return x, w, b, rng.standard_normal((self.steps, self.batch, self.neurons), np.float32)
 
 
-def _named(out: Any, gradients: Any) -> dict[str, Any]:
+def _label_results(out: Any, gradients: Any) -> dict[str, Any]:
     return {"spikes": out, "gradient w": gradients[0], "gradient b": gradients[1]}
 
 
 def snncell_linear(x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
     dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
-    given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
+    inputs, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
 
     def both(x: Tensor, seed: Tensor) -> Any:
-        # The input is a constant, as a first layer's is: it is given from outside, and no gradient of it is taken.
+        # The input is a constant, like that of a first layer, so it gets no gradient.
         out, pull = ops.vjp(lambda: layer(dense(x)), weights=params)
         return out, pull(seed)[1]
 
     call = snncell.jit(both)
-    return Contestant(lambda: _named(*call(given, seed)))
+    return Contestant(lambda: _label_results(*call(inputs, seed)))
 
 
 def torch_linear(kind: str, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     import torch
 
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
-    given, seed = torch.from_numpy(x), torch.from_numpy(dout)
+    inputs, seed = torch.from_numpy(x), torch.from_numpy(dout)
     layer = TORCH_LAYERS[kind]()
-    net = maybe_compiled("network", lambda: layer(torch.nn.functional.linear(given, *params)))
+    net = compile_part("network", lambda: layer(torch.nn.functional.linear(inputs, *params)))
 
     def run() -> dict[str, Any]:
         out = net()
-        return _named(out.detach(), torch.autograd.grad(out, params, seed))
+        return _label_results(out.detach(), torch.autograd.grad(out, params, seed))
 
-    return compared(kind, Contestant(run), lambda layer: snncell_linear(x, w, b, dout, layer))
+    return add_reference(kind, Contestant(run), lambda layer: snncell_linear(x, w, b, dout, layer))
 
 
 def jax_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
@@ -77,8 +80,8 @@ def jax_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
         out, pull = jax.vjp(lambda w, b: jax_lif_layer(x @ w.T + b), w, b)
         return out, pull(dout)
 
-    given = [jax.device_put(each) for each in (x, w, b, dout)]
-    return Contestant(lambda: _named(*jax.block_until_ready(both(*given))))
+    arrays = [jax.device_put(each) for each in (x, w, b, dout)]
+    return Contestant(lambda: _label_results(*jax.block_until_ready(both(*arrays))))
 
 
 CONTESTANTS: dict[str, Callable[..., Contestant]] = {
@@ -90,14 +93,16 @@ FEW = Sizes(20, 3, 40, 24, 0.2)
 
 
 def row(name: str, title: str, sizes: Sizes, goal: float) -> Row:
-    return Row(name, title, sizes, FEW, Sizes.given, CONTESTANTS, goal, remark=DETACHED)
+    return Row(name, title, sizes, FEW, Sizes.arrays, CONTESTANTS, goal, remark=OTHER_EQUATIONS_REMARK)
 
 
 def spyx_row(steps: int, neurons: int) -> Row:
-    """A size of Spyx's profile of neurons (`research/`), whose input is dense: normal numbers."""
+    """Create a row with a size of Spyx's profile of neurons (`research/` of Spyx), which has a dense input."""
     sizes, few = Sizes(steps, 64, neurons, neurons, 1.0), replace(FEW, density=1.0)
     title = f"Linear({neurons})+LIF, T {steps}, batch 64, dense input"
-    return Row(f"spyx-{neurons}-{steps}", title, sizes, few, Sizes.given, CONTESTANTS, None, "spyx", DETACHED)
+    return Row(
+        f"spyx-{neurons}-{steps}", title, sizes, few, Sizes.arrays, CONTESTANTS, None, "spyx", OTHER_EQUATIONS_REMARK
+    )
 
 
 ROWS = [

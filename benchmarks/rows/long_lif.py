@@ -1,4 +1,4 @@
-"""LIF neurons over a long sequence, for memory; and with their spikes counted, so that the loss needs no sequence."""
+"""LIF neurons over a long sequence, which shows memory, and spike counts, for which no sequence must be kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 import snncell
 from benchmarks.frameworks import (
-    DETACHED,
+    OTHER_EQUATIONS_REMARK,
     jax_spike,
     jax_vjp,
     snncell_lif_layer,
@@ -16,7 +16,7 @@ from benchmarks.frameworks import (
     torch_spike,
     torch_vjp,
 )
-from benchmarks.peers import maybe_compiled
+from benchmarks.peers import compile_part
 from benchmarks.row import Contestant, Row
 from benchmarks.rows.neurons import CONTESTANTS, currents
 from snncell import Tensor, ops
@@ -24,21 +24,21 @@ from snncell import Tensor, ops
 SHAPE, FEW = (1000, 1, 1 << 15), (40, 4, 512)
 
 
-def counted(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The input, and a gradient of the numbers of spikes."""
+def count_arrays(shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return the input, and the gradient of the spike counts."""
     x, _ = currents(shape)
     return x, np.random.default_rng(3).standard_normal(shape[1:], np.float32)
 
 
 def snncell_counts(x: Any, dout: Any, every: int | None = None) -> Contestant:
-    layer, given, seed = snncell_lif_layer(every), Tensor(x), Tensor(dout)
+    layer, inputs, seed = snncell_lif_layer(every), Tensor(x), Tensor(dout)
 
     @snncell.jit
     def both(x: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
         out, pull = ops.vjp(lambda x: layer(x).sum(0), x)
         return out, pull(dout)[0]
 
-    return Contestant(lambda: dict(zip(("output", "gradient 0"), both(given, seed), strict=True)))
+    return Contestant(lambda: dict(zip(("output", "gradient 0"), both(inputs, seed), strict=True)))
 
 
 def snncell_checkpoints(x: Any, dout: Any) -> Contestant:
@@ -55,7 +55,7 @@ def torch_counts(x: Any, dout: Any) -> Contestant:
         s = spike(h - 1.0)
         return h - s, counts + s
 
-    step = maybe_compiled("time step", step)
+    step = compile_part("time step", step)
 
     def net(x: Any) -> Any:
         v, counts = torch.zeros_like(x[0]), torch.zeros_like(x[0])
@@ -99,6 +99,6 @@ COUNTS = {
 }
 TITLE = "LIF, T 1000, 32768 neurons"
 ROWS = [
-    Row("lif-long", TITLE, SHAPE, FEW, currents, CONTESTANTS, None, "neurons", DETACHED),
-    Row("lif-counted", f"{TITLE}, spikes counted", SHAPE, FEW, counted, COUNTS, None, "neurons"),
+    Row("lif-long", TITLE, SHAPE, FEW, currents, CONTESTANTS, None, "neurons", OTHER_EQUATIONS_REMARK),
+    Row("lif-counted", f"{TITLE}, spikes counted", SHAPE, FEW, count_arrays, COUNTS, None, "neurons"),
 ]

@@ -1,4 +1,4 @@
-"""Neurons alone over time, forward and backward: LIF, and one with two states and a learnt time constant for each."""
+"""Neurons without other layers, forward and backward: LIF, and a custom neuron with two states and learned decay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frameworks import (
-    DETACHED,
+    OTHER_EQUATIONS_REMARK,
     TORCH_LAYERS,
     SuperSpike,
-    compared,
+    add_reference,
     jax_lif_layer,
     jax_spike,
     jax_vjp,
@@ -29,7 +29,7 @@ SHAPE, FEW = (64, 64, 4096), (40, 4, 512)  # (T, B, N)
 
 
 def currents(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The input and the gradient of the output."""
+    """Return the input and the gradient of the output."""
     rng = np.random.default_rng(0)
     x, dout = rng.standard_normal(shape, np.float32), rng.standard_normal(shape, np.float32)
     x *= 1.5
@@ -46,8 +46,8 @@ def snncell_lif(x: Any, dout: Any, every: int | None = None) -> Contestant:
 
 
 def torch_lif(kind: str, x: Any, dout: Any) -> Contestant:
-    made = torch_vjp(TORCH_LAYERS[kind](), [x], dout)
-    return compared(kind, made, lambda layer: snncell_vjp(layer, [x], dout))
+    contestant = torch_vjp(TORCH_LAYERS[kind](), [x], dout)
+    return add_reference(kind, contestant, lambda layer: snncell_vjp(layer, [x], dout))
 
 
 def jax_lif(x: Any, dout: Any) -> Contestant:
@@ -55,7 +55,7 @@ def jax_lif(x: Any, dout: Any) -> Contestant:
 
 
 class Adaptive(nn.Cell):
-    """A neuron with a threshold that rises with each spike, and a time constant for each neuron."""
+    """A neuron whose threshold rises with each spike, with a learned time constant for each neuron."""
 
     def __init__(self, w: Any) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ ROWS = [
         CONTESTANTS,
         5.0,
         "neurons",
-        DETACHED,
+        OTHER_EQUATIONS_REMARK,
     ),
     Row(
         "adaptive",

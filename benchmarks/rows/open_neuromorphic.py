@@ -1,6 +1,6 @@
-"""The Open Neuromorphic benchmark's settings: Linear(n, n) and LIF, batch 16, T 500, forward and backward apart.
+"""Settings of the Open Neuromorphic benchmark: Linear(n, n) and LIF, batch 16, T 500, forward and backward separately.
 
-Its input is dense: uniform numbers. Neuron, surrogate and weights are those of our linear rows, for all.
+The input is dense: uniform numbers. All contestants have the neuron, surrogate and weights of our linear rows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
-from benchmarks.peers import maybe_compiled
+from benchmarks.frameworks import OTHER_EQUATIONS_REMARK, TORCH_LAYERS, add_reference, jax_lif_layer, snncell_lif_layer
+from benchmarks.peers import compile_part
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -23,8 +23,8 @@ class Sizes:
     steps: int = 500
     batch: int = 16
 
-    def given(self) -> tuple[Any, ...]:
-        """The input (T, B, n), weights (n, n), biases, the gradient of the output spikes."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the input (T, B, n), the weights (n, n), the biases, and the gradient of the output spikes."""
         rng = np.random.default_rng(0)
         x = rng.random((self.steps, self.batch, self.neurons), np.float32)
         w = rng.standard_normal((self.neurons, self.neurons), np.float32)
@@ -34,22 +34,22 @@ class Sizes:
 
 
 def _split(backward: bool, forward: Any, back: Any) -> Contestant:
-    """Forward alone, or backward alone, after a forward that is not measured; compared is what both give."""
+    """Measure only the forward pass, or only the backward pass. The results of both are compared."""
 
-    def found() -> dict[str, Any]:
+    def results() -> dict[str, Any]:
         state = forward()
         gradients = back(state)
         return {"spikes": state[0], "gradient w": gradients[0], "gradient b": gradients[1]}
 
-    return Contestant(back, found, forward) if backward else Contestant(forward, found)
+    return Contestant(back, results, forward) if backward else Contestant(forward, results)
 
 
 def snncell_split(backward: bool, x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
     dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
-    given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
+    inputs, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
     return _split(
         backward,
-        lambda: ops.vjp(lambda: layer(dense(given)), weights=params),
+        lambda: ops.vjp(lambda: layer(dense(inputs)), weights=params),
         lambda state: state[1](seed)[1],
     )
 
@@ -58,16 +58,16 @@ def torch_split(kind: str, backward: bool, x: Any, w: Any, b: Any, dout: Any) ->
     import torch
 
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
-    given, seed = torch.from_numpy(x), torch.from_numpy(dout)
+    inputs, seed = torch.from_numpy(x), torch.from_numpy(dout)
     layer = TORCH_LAYERS[kind]()
-    net = maybe_compiled("network", lambda: layer(torch.nn.functional.linear(given, *params)))
+    net = compile_part("network", lambda: layer(torch.nn.functional.linear(inputs, *params)))
 
     def forward() -> Any:
         out = net()
         return out.detach(), out
 
-    made = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))
-    return compared(kind, made, lambda layer: snncell_split(backward, x, w, b, dout, layer))
+    contestant = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))
+    return add_reference(kind, contestant, lambda layer: snncell_split(backward, x, w, b, dout, layer))
 
 
 def jax_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
@@ -77,11 +77,11 @@ def jax_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     def net(w: Any, b: Any, x: Any) -> Any:
         return jax_lif_layer(x @ w.T + b)
 
-    given = [jax.device_put(each) for each in (w, b, x)]
+    *params, inputs = (jax.device_put(each) for each in (w, b, x))
     seed = jax.device_put(dout)
 
     def forward() -> Any:
-        out, pull = jax.vjp(lambda w, b: net(w, b, given[2]), *given[:2])
+        out, pull = jax.vjp(lambda w, b: net(w, b, inputs), *params)
         return jax.block_until_ready(out), pull
 
     return _split(backward, forward, lambda state: jax.block_until_ready(state[1](seed)))
@@ -101,9 +101,17 @@ def row(neurons: int, backward: bool) -> Row:
     way = "backward" if backward else "forward"
     title = f"Linear({neurons})+LIF, T 500, batch 16, dense input, {way}"
     few = Sizes(12, 10, 3)
-    group = "onm" if neurons <= 2048 else "onm-large"  # those take up to minutes a call, and many gigabytes
+    group = "onm" if neurons <= 2048 else "onm-large"  # a large row takes minutes per call, and many gigabytes
     return Row(
-        f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, CONTESTANTS[backward], None, group, DETACHED
+        f"onm-{neurons}-{way}",
+        title,
+        Sizes(neurons),
+        few,
+        Sizes.arrays,
+        CONTESTANTS[backward],
+        None,
+        group,
+        OTHER_EQUATIONS_REMARK,
     )
 
 

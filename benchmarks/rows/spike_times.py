@@ -1,4 +1,4 @@
-"""Event-driven LIF networks: times of first spikes, and their exact gradients, forward and backward."""
+"""Event-driven LIF networks: times of first spikes and their exact gradients, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from snncell import Tensor, nn
 
 INPUTS, HIDDEN, OUTPUTS = 5, 20, 3
 TAU_MEM, TAU_SYN, END = 20.0, 5.0, 60.0  # ms
-STEP, LONGEST = 0.5, 1.0  # ms: steps of EventDense, and of Eventax, which begins a new step at each spike
-SPIKES = 2  # the most spikes of a hidden neuron before the last output has spiked; Eventax has no limit
+STEP, LONGEST = 0.5, 1.0  # ms: steps of EventDense, and of Eventax, which starts a new step at each spike
+SPIKES = 2  # most spikes of a hidden neuron before the last output has spiked; Eventax has no limit
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Sizes:
 
     batch: int
 
-    def given(self) -> tuple[Any, ...]:
-        """Times (B, 5) in ms, the weights of both layers (out, in), and the gradient of the output times (B, 3)."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return times (B, 5) in ms, weights of both layers (out, in), and the gradient of output times (B, 3)."""
         rng = np.random.default_rng(0)
         w = rng.normal(2.5, 1.0, (INPUTS, HIDDEN)), rng.normal(0.9, 0.2, (HIDDEN, OUTPUTS))
         points, _ = snncell.data.yin_yang(self.batch)
@@ -36,30 +36,30 @@ class Sizes:
 
 
 def snncell_layers(layer: Callable[[int, int, int, Tensor], nn.Cell]) -> Callable[..., Contestant]:
-    """A network of `layer(inputs, outputs, spikes, weight)`."""
+    """Return a contestant with two layers that `layer(inputs, outputs, spikes, weight)` creates."""
 
     def contestant(x: Any, first: Any, second: Any, dout: Any) -> Contestant:
         layers = [layer(INPUTS, HIDDEN, SPIKES, Tensor(first)), layer(HIDDEN, OUTPUTS, 1, Tensor(second))]
-        net, given = nn.SequentialCell(*layers), Tensor(x)
-        return snncell_vjp(lambda: net(given)[..., 0], [], dout, net.trainable_params(), spikes=False, jitted=True)
+        net, times = nn.SequentialCell(*layers), Tensor(x)
+        return snncell_vjp(lambda: net(times)[..., 0], [], dout, net.trainable_params(), spikes=False, jitted=True)
 
     return contestant
 
 
-def closed_form(inputs: int, outputs: int, spikes: int, weight: Tensor) -> nn.Cell:
+def eventprop_layer(inputs: int, outputs: int, spikes: int, weight: Tensor) -> nn.Cell:
     return nn.EventPropLIF(inputs, outputs, TAU_MEM, TAU_SYN, spikes=spikes, t_max=END, weight_init=weight)
 
 
-def solved(inputs: int, outputs: int, spikes: int, weight: Tensor) -> nn.Cell:
+def event_layer(inputs: int, outputs: int, spikes: int, weight: Tensor) -> nn.Cell:
     return nn.EventDense(nn.EventLIF(), inputs, outputs, END, STEP, weight, spikes)
 
 
 def eventax(x: Any, first: Any, second: Any, dout: Any) -> Contestant:
-    """Eventax, whose network has one matrix for all synapses: rows are the neurons and then the inputs.
+    """Eventax, whose network has one matrix for all synapses: its rows are the neurons, then the inputs.
 
-    Its default root finder, Newton's method, accepts a distance of 1e-2 from the threshold. With a smaller one it fails
-    in steps at whose end the potential already falls, because it begins there. A bisection refuses samples without a
-    spike, whose root is the end of a step, unless it may expand the interval.
+    Its default root finder, Newton's method, accepts a distance of 1e-2 from the threshold. With a smaller tolerance it
+    fails if the potential falls again before the end of a step, because it starts at this end. So this contestant uses
+    bisection. It must be able to expand the interval, because otherwise it refuses samples without a spike.
     """
     import diffrax
     import equinox
@@ -87,8 +87,8 @@ def eventax(x: Any, first: Any, second: Any, dout: Any) -> Contestant:
 
 
 CONTESTANTS: dict[str, Callable[..., Contestant]] = {
-    "snncell": snncell_layers(closed_form),
-    "snncell, EventDense": snncell_layers(solved),
+    "snncell": snncell_layers(eventprop_layer),
+    "snncell, EventDense": snncell_layers(event_layer),
     "Eventax": eventax,
 }
 ROWS = [
@@ -97,7 +97,7 @@ ROWS = [
         "exact spike times, LIF 5-20-3, batch 256",
         Sizes(256),
         Sizes(4),
-        Sizes.given,
+        Sizes.arrays,
         CONTESTANTS,
         remark="exact spike times: snncell is `EventPropLIF`, which has a closed form. `EventDense` and Eventax "
         "solve the differential equations of any neuron, here with steps of 0.5 ms and of at most 1 ms.",

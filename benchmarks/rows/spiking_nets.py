@@ -1,4 +1,4 @@
-"""Nets of LIF neurons on sparse spikes, feed-forward and recurrent, with a readout: a training step with Adam."""
+"""Networks of LIF neurons on sparse spikes, feed-forward and recurrent, with a readout: a training step with Adam."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frameworks import (
-    DETACHED,
+    OTHER_EQUATIONS_REMARK,
     TORCH_LAYERS,
     SuperSpike,
-    compared,
+    add_reference,
     jax_lif_layer,
     jax_spike,
     snncell_lif_layer,
@@ -29,7 +29,7 @@ from snncell import Tensor, nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """Widths: inputs, layers of neurons, classes; if `recurrent`, the spikes of a layer are fed back to it."""
+    """Sizes of a network. `widths` are inputs, layers of neurons, classes. `recurrent` feeds spikes back to a layer."""
 
     steps: int
     batch: int
@@ -37,8 +37,11 @@ class Sizes:
     recurrent: bool = False
     density: float = 0.02
 
-    def given(self) -> tuple[Any, ...]:
-        """Spikes (T, B, inputs), classes, and matrices with biases: of each layer, and its feedback; the readout's."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return spikes (T, B, inputs), classes, and weights.
+
+        The weights are matrix and bias of each layer, followed by those of its feedback, and then of the readout.
+        """
         rng = np.random.default_rng(0)
         x = (rng.random((self.steps, self.batch, self.widths[0])) < self.density).astype(np.float32)
         weights: list[Any] = []
@@ -48,7 +51,7 @@ class Sizes:
             weights.append(rng.uniform(-0.1, 0.1, outputs))
 
         for n, (inputs, outputs) in enumerate(pairwise(self.widths[:-1])):
-            draw(outputs, inputs, 2.0 / np.sqrt(self.density) if n == 0 else 3.0)  # spikes of layers are at some 15 %
+            draw(outputs, inputs, 2.0 / np.sqrt(self.density) if n == 0 else 3.0)  # hidden layers fire at about 15 %
             if self.recurrent:
                 draw(outputs, outputs, 1.0)
         draw(self.widths[-1], self.widths[-2], 1.0)
@@ -90,8 +93,8 @@ def torch_forward(kind: str, x: Any, y: Any, weights: list[Any]) -> Contestant:
             x = layer(linear(x, *params[2 * n : 2 * n + 2]))
         return linear(x, *params[-2:]).mean(0), x
 
-    made = torch_training(net, weights, x, y)
-    return compared(kind, made, lambda layer: snncell_forward(x, y, weights, layer))
+    contestant = torch_training(net, weights, x, y)
+    return add_reference(kind, contestant, lambda layer: snncell_forward(x, y, weights, layer))
 
 
 def jax_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
@@ -125,7 +128,7 @@ def snncell_recurrent(x: Any, y: Any, weights: list[Any], adaptive: bool = False
 
 
 def torch_loop(adaptive: bool) -> Callable[..., Any]:
-    """The recurrent neurons over all time steps, from their currents and the matrix and bias of the feedback."""
+    """Return recurrent neurons over all time steps: a function of currents, and of weight and bias of the feedback."""
     from torch.nn.functional import linear
 
     spike, (alpha, beta, rho, jump) = torch_spike(), ALIF.values()
@@ -144,10 +147,11 @@ def torch_loop(adaptive: bool) -> Callable[..., Any]:
 
 
 def spikingjelly_loop(current: Any, w: Any, b: Any) -> Any:
-    """Its ElementWiseRecurrentContainer, with a function that adds the recurrent product to the input.
+    """SpikingJelly's ElementWiseRecurrentContainer, with a function that adds the recurrent product to the input.
 
-    LinearRecurrentContainer multiplies (x, y) by one matrix of which half would have to stay the identity. Both are
-    called step by step over the slices of unbind; their own loops index the sequence, whose reverse is slower.
+    LinearRecurrentContainer does not fit, because it multiplies (x, y) by one matrix, half of which would have to stay
+    the identity. The loop here runs over the slices of `unbind`, because SpikingJelly's own loop indexes the sequence,
+    which has a slower backward pass.
     """
     import torch
     from spikingjelly.activation_based import layer, neuron
@@ -224,17 +228,17 @@ ROWS = [
         "700-256-256-20 LIF, T 100, batch 64, 2 % input, step with Adam",
         Sizes(100, 64, (700, 256, 256, 20)),
         Sizes(20, 8, (50, 32, 32, 5), density=0.1),
-        Sizes.given,
+        Sizes.arrays,
         FORWARD,
         3.5,
-        remark=DETACHED,
+        remark=OTHER_EQUATIONS_REMARK,
     ),
     Row(
         "recurrent",
         "recurrent 700-256-20 LIF, T 100, batch 64, 2 % input, step with Adam",
         Sizes(100, 64, (700, 256, 20), recurrent=True),
         Sizes(20, 8, (50, 32, 5), recurrent=True, density=0.1),
-        Sizes.given,
+        Sizes.arrays,
         RECURRENT,
         3.0,
     ),
@@ -243,7 +247,7 @@ ROWS = [
         "recurrent ALIF 700-128-128-20, T 250, batch 32, 2 % input, step with Adam",
         Sizes(250, 32, (700, 128, 128, 20), recurrent=True),
         Sizes(20, 8, (50, 32, 32, 5), recurrent=True, density=0.1),
-        Sizes.given,
+        Sizes.arrays,
         ADAPTIVE,
     ),
 ]

@@ -1,13 +1,13 @@
 """Tracebacks that end at the user's line, and information read from Python's stack frames.
 
 Each entry point removes the package's frames from an exception that passes through it. Entry points are public
-functions, and calls of Cells, jitted and gradient functions. `set_context(full_traceback=True)` keeps all frames.
+functions, calls of Cells, jitted functions and gradient functions. `set_context(full_traceback=True)` keeps all frames.
 
-    @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
+    @frame_mark(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients): ...
 
-An error can name the user's line, the running Cells, and the Parameter that is being updated, because decorators of
-functions declare how to read these from their frames. This costs nothing until there is an error.
+An error can name the user's line, the running Cells, and the Parameter that is being updated. A decorator declares how
+to read them from the frame of a function, so they cost nothing until there is an error.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def hide_frames(error: BaseException) -> None:
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """A traceback that ends in a function that has returned: at its only return, or at its first line, for an error
-    about a wrong return value. None for a function of the package, or written in C.
+    """Return a traceback for an error about the return value of a function, which has no frame any more.
+
+    It ends at the only return of the function, or at its first line. None for functions of the package or in C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -128,31 +129,32 @@ class Updating(NamedTuple):
 
 Mark = Running | Reversing | Updating  # information for errors, read from a frame
 
-_TELLERS: dict[CodeType, tuple[type, Callable[[Mapping[str, Any]], Mark | None]]] = {}
+_READERS: dict[CodeType, tuple[type, Callable[[Mapping[str, Any]], Mark | None]]] = {}
 _machinery: tuple[str, ...] = ()  # beginnings of paths, for `str.startswith`
 
 
-def tells(kind: type, teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
-    """Decorator: `teller` makes a Mark of this kind from the local variables of the function's frame."""
+def frame_mark(kind: type, reader: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
+    """Decorate a function: `reader` makes a Mark of this kind from the local variables of its frame."""
 
     def register(function: _Function) -> _Function:
-        _TELLERS[function.__code__] = kind, teller
+        _READERS[function.__code__] = kind, reader
         return function
 
     return register
 
 
 def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
-    """The Mark of a frame whose function is decorated by `tells`, if it has the `sought` kind and applies now."""
-    kind, teller = _TELLERS.get(frame.f_code, (None, None))
-    if teller is None or (sought is not None and kind is not sought):  # avoid f_locals, which builds a dict
+    """Return the Mark of a frame with the `sought` kind, or None if `frame_mark` has not declared one for it."""
+    kind, reader = _READERS.get(frame.f_code, (None, None))
+    if reader is None or (sought is not None and kind is not sought):  # avoid f_locals, which builds a dict
         return None
-    return teller(frame.f_locals)
+    return reader(frame.f_locals)
 
 
 def machinery(file: str) -> None:
-    """Register a module, or a package by its `__init__.py`, as machinery, whose lines are never shown as the user's.
-    The package's neurons and layers are not machinery, because their lines are equations like a user's.
+    """Register a module, or a package by its `__init__.py`, as machinery: errors never show its lines.
+
+    Neurons and layers of the package are not machinery, because errors show their equations like those of a user.
     """
     global _machinery
     path = os.path.abspath(file)
@@ -167,21 +169,21 @@ def is_machinery(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_machinery)
 
 
-def text_of(frame: FrameType) -> str:
+def describe_frame(frame: FrameType) -> str:
     """File, line number and text of a frame, such as "net.py:12: v = v + x"."""
     path, number = frame.f_code.co_filename, frame.f_lineno
     return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"
 
 
 def user_line() -> str:
-    """The innermost line outside of the package as text; in a bprop of the package, that of the forward operation."""
+    """Return the innermost line outside of the package. In a bprop of the package, return that of the forward pass."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         mark = mark_of(frame, Reversing)
         if isinstance(mark, Reversing):
             return f"backward of {mark.line}"
         frame = frame.f_back
-    return text_of(frame)
+    return describe_frame(frame)
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def place_of_instruction() -> Place:
         elif isinstance(mark, Running):
             cells.append(mark.cell)
         elif not line and (frame.f_back is None or not frame.f_code.co_filename.startswith(_machinery)):
-            line = text_of(frame)
+            line = describe_frame(frame)
         frame = frame.f_back
     return Place(line, name_of_layer(layer_among(cells)[1]) if cells else "", backward)
 

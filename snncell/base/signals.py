@@ -39,8 +39,8 @@ IMPORTING: Any = threading.RLock()  # held while another package is imported
 class Restoring(io.IOBase):
     """A context that calls `enter` at the beginning and each of `leave`, in order, at the end.
 
-    `io.IOBase` provides C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. These must call C
-    functions, too, or partials of such, whose results are falsy. Otherwise `closed` would refuse and `any` would stop.
+    `io.IOBase` provides C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. All functions
+    must be C functions, or partials of them, with falsy results, because a true `closed` raises and `any` stops at it.
     """
 
     __slots__ = ("close", "enter")
@@ -53,26 +53,27 @@ class Restoring(io.IOBase):
         self.close = leave[0] if len(leave) == 1 else partial(any, map(call, leave))
 
 
-def hold_attributes(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
-    """Context manager: set the attributes in `held` to `values`, and at the end to `before`; then call `leave`."""
-    return Restoring(partial(held.update, values), partial(held.update, before), *leave)
+def hold_attributes(target: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
+    """Context manager: set attributes to `values`, and at the end to `before`; then call `leave`."""
+    return Restoring(partial(target.update, values), partial(target.update, before), *leave)
 
 
 def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Restoring:
-    """`hold_attributes` for several objects: for each (attributes, values, values from before)."""
-    enter = [partial(held.update, values) for held, values, _ in changes]
-    return Restoring(partial(any, map(call, enter)), *(partial(held.update, before) for held, _, before in changes))
+    """`hold_attributes` for several (attributes, values, values from before)."""
+    enter = [partial(target.update, values) for target, values, _ in changes]
+    return Restoring(partial(any, map(call, enter)), *(partial(target.update, before) for target, _, before in changes))
 
 
 def write(writes: Iterable[Write]) -> None:
-    """Set all of the attributes, or none, if their owners set attributes by C functions. The caller must hold
-    references to the old values until this returns, because freeing them may run Python code.
+    """Set all attributes or none, if their owners set attributes by C functions.
+
+    The caller must keep references to the old values until this returns, because freeing them may run Python code.
     """
     any(starmap(setattr, writes))  # a loop in C, which never stops early because setattr returns None
 
 
 def undoing(writes: list[Write]) -> Callable[[], Any]:
-    """A C function that performs the writes that the list contains when it is called."""
+    """Return a C function that performs the writes in the list at the time of its call."""
     return partial(any, starmap(setattr, writes))
 
 

@@ -9,7 +9,7 @@ from snncell.base import config
 from snncell.base.arguments.guard import ours, refuse_name
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import Markup, came, element, fold_details, join_parts, table
-from snncell.base.frames import Running, hide_frames, machinery, tells
+from snncell.base.frames import Running, frame_mark, hide_frames, machinery
 from snncell.cell.calls import (
     innermost_call,
     order_inputs,
@@ -153,7 +153,7 @@ class Cell(Hooked, Modes, HasState):
             hide_frames(error)
             raise
 
-    @tells(Running, lambda local: Running(local["self"], local["args"]))
+    @frame_mark(Running, lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
@@ -162,11 +162,11 @@ class Cell(Hooked, Modes, HasState):
         if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # new Tensors, such as neuron states, go to the device of the inputs
                 return self._run(*args, **kwargs)
-        if CHECKING.watch is not None:  # a monitor is active, and calls `_answer`
-            return CHECKING.watch.around(self, self._answer, args, kwargs)
-        return self._answer(args, kwargs)
+        if CHECKING.watch is not None:  # a monitor is active, and calls `_call_with_hooks`
+            return CHECKING.watch.around(self, self._call_with_hooks, args, kwargs)
+        return self._call_with_hooks(args, kwargs)
 
-    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the hooks, and between them the primitive or construct."""
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)

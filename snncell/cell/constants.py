@@ -171,8 +171,8 @@ class Ranged:
         if isinstance(value, Derived):
             now = value.value()
             self.check_constant(name, now)
-            if value.itself is not None:
-                return value.itself
+            if value.parameter is not None:
+                return value.parameter
             self._memory.gaps[name] = self.range_of(name).gaps(now)
             return value
         return self.checked(name, value)
@@ -186,7 +186,7 @@ class Ranged:
     def take_sources(self, derived: Derived) -> None:
         """Make the Parameters of a derived constant attributes, under the user's names."""
         for source in derived.sources():
-            parameter = source.itself
+            parameter = source.parameter
             if parameter is None or any(value is parameter for value in self.__dict__.values()):
                 continue
             name = source.name if not hasattr(self, source.name) else f"{source.name}_given"

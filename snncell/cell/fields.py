@@ -64,8 +64,8 @@ class Field:
         if isinstance(self.range, Range) and self.range.words() != FINITE.words():
             words = f", {self.range.words().removeprefix('is ')}"
         if isinstance(self.range, tuple):
-            words = f": {join_with_or([_quoted(one) for one in self.range])}"
-        shown = self.follows or ("" if self.default is REQUIRED else _quoted(self.default))
+            words = f": {join_with_or([_quote(one) for one in self.range])}"
+        shown = self.follows or ("" if self.default is REQUIRED else _quote(self.default))
         return f"{self.meaning}{words}." + (f" Default: {shown}." if shown else "")
 
     def parameter(self) -> inspect.Parameter:
@@ -82,7 +82,7 @@ class Field:
         return value
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     return f"{type(value).__name__}()" if hasattr(value, "construct") else repr(value)
@@ -214,8 +214,8 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
     for name in [*hints, *(name for name in vars(kind) if name not in hints)]:
         one, hint = vars(kind).get(name), hints.get(name, "Any")
         if "Annotated" in str(hint) and name not in vars(kind):  # a required argument
-            one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
-            hint = _first_of(hint) if isinstance(hint, str) else hint.__origin__
+            one = next((mark for mark in _evaluate(hint, kind).__metadata__ if isinstance(mark, Field)), None)
+            hint = _annotated_type(hint) if isinstance(hint, str) else hint.__origin__
         if not isinstance(one, Field):
             continue
         if name in above and name not in hints:
@@ -225,7 +225,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
             yield name, replace(one, name=name, annotation=hint, kw_only=kw_only)
 
 
-def _first_of(annotated: str) -> str:
+def _annotated_type(annotated: str) -> str:
     """The source text of the type in `Annotated[type, field(...)]`."""
     subscript: Any = ast.parse(annotated, mode="eval").body
     return ast.get_source_segment(annotated, subscript.slice.elts[0]) or ""
@@ -245,7 +245,7 @@ def _make_init(kind: Any) -> Callable[..., None]:
         bound = signature.bind(self, *args, **given)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        _begin(values.pop("self"), kind, values)
+        _initialise(values.pop("self"), kind, values)
 
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = _describe(__init__, kind, [this])
@@ -259,14 +259,14 @@ def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.S
     parameters = [one.parameter() for one in fields_of(kind).values() if one.init and one.name not in names]
     parameters.sort(key=lambda p: p.kind)
     signature = inspect.Signature([*first, *parameters], return_annotation=None)
-    hints = {p.name: _evaluated(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
+    hints = {p.name: _evaluate(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
     init.__signature__, init.__annotations__ = signature, hints | {"return": None}
     init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
     init.refuses_names = True  # it raises its own error for unknown names
     return signature
 
 
-def _evaluated(annotation: Any, kind: type) -> Any:
+def _evaluate(annotation: Any, kind: type) -> Any:
     """Evaluate an annotation in the module of its class; Any for unknown names."""
     if not isinstance(annotation, str):
         return annotation
@@ -284,17 +284,17 @@ def refuse_unknown(kind: type, names: list[str]) -> None:
     refuse_name(kind.__name__, names[0], list(inspect.signature(kind).parameters))
 
 
-def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
+def _initialise(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     """Initialise a new object: call the hand-written `__init__` of a base class, then set the remaining fields."""
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
-    above, takes, unpacks = _written_init(kind)
+    above, takes, unpacks = _find_written_init(kind)
     first = {name: values[name] for name in values if name in takes and fields[name].convert is None}
     rest = [fields[name] for name in values if name not in first]
     if "constants" in (*takes, unpacks):
-        asked = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
-        constants = {one.name: values[one.name] for one in asked}
+        on_request = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
+        constants = {one.name: values[one.name] for one in on_request}
         rest = [one for one in rest if one.name not in constants]
         first |= constants if unpacks == "constants" else {"constants": constants}
     above.__init__(cell, **first)
@@ -316,7 +316,7 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _written_init(kind: type) -> tuple[Any, set[str], str]:
+def _find_written_init(kind: type) -> tuple[Any, set[str], str]:
     """The next class with a hand-written `__init__`, its arguments, and the name of its ** argument."""
     inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
     above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
@@ -347,7 +347,7 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
     bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # documented ones
     known = {name for base in bases for name in fields_of(base)}
-    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _start(above[n])]
+    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _default_of(above[n])]
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
     for names in textwrap.wrap(", ".join(same), 80):  # each line needs its colon, for docstring parsers
         first = next(base for base in bases if same[0] in fields_of(base))
@@ -361,5 +361,5 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     return f"{doc[:place].rstrip()}\n\nArgs:\n{text}\n\n{doc[place:]}".rstrip()
 
 
-def _start(one: Field) -> tuple[Any, str]:
+def _default_of(one: Field) -> tuple[Any, str]:
     return one.default, one.follows

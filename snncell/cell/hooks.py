@@ -188,11 +188,11 @@ class Passage:
         self.reaches_inputs = any(leaf._entry is not None for leaf in floats)
         if not self.reaches_inputs or not self.cell._backward_hooks:
             return args, kwargs
-        return _through(_HookedIdentity("backward hook", self._after), (args, kwargs))
+        return _pass_through(_HookedIdentity("backward hook", self._after), (args, kwargs))
 
     def leave(self, out: Any) -> Any:
         """Pass the outputs through an identity whose backward pass calls the pre-hooks."""
-        return _through(_HookedIdentity("backward pre hook", self._before), out)
+        return _pass_through(_HookedIdentity("backward pre hook", self._before), out)
 
     def _before(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the backward pre-hooks; also the backward hooks, if the backward pass does not reach the inputs."""
@@ -221,7 +221,7 @@ class _HookedIdentity:
         return self.function(with_zeros(entry, douts))
 
 
-def _through(identity: _HookedIdentity, tree: Any) -> Any:
+def _pass_through(identity: _HookedIdentity, tree: Any) -> Any:
     """Pass the float Tensors in a structure through an identity."""
     leaves, shape = structure.flatten(tree)
     floats = [leaf for leaf in leaves if leaf.dtype.is_float]

@@ -104,7 +104,7 @@ class Modes(Tree):
         kind = dtypes.as_dtype(dst_type)
         if kind not in _FLOATS:
             raise ArgumentError(f"to_float: dst_type is float16, bfloat16 or float32, not {came(dst_type)}.")
-        cells = list(self._in_few_bits())
+        cells = list(self._cells_to_narrow())
         if kind is not dtypes.float32:
             for path, cell in self.cells_and_names():
                 refuse_quantised(cell, path, kind.name, "to_float")
@@ -116,7 +116,7 @@ class Modes(Tree):
                 cell.__dict__.pop("narrow_out", None)
         return self
 
-    def _in_few_bits(self) -> Iterator[Any]:
+    def _cells_to_narrow(self) -> Iterator[Any]:
         for _, cell in self.cells_and_names():
             if cell.bprop is None and not cell._over_time:
                 yield cell
@@ -233,11 +233,11 @@ def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Replace the copy's Parameters by casts, and return the cast inputs."""
     for name, value in vars(inner).items():
         if isinstance(value, Parameter):
-            inner.__dict__[name] = _as(narrow, value)
+            inner.__dict__[name] = _cast_to(narrow, value)
         elif isinstance(value, (list, tuple)) and any(isinstance(item, Parameter) for item in value):
-            inner.__dict__[name] = [_as(narrow, item) if isinstance(item, Parameter) else item for item in value]
+            inner.__dict__[name] = [_cast_to(narrow, item) if isinstance(item, Parameter) else item for item in value]
     leaves, tree = structure.flatten((args, kwargs))
-    return structure.unflatten(tree, [_as(narrow, x) for x in leaves])
+    return structure.unflatten(tree, [_cast_to(narrow, x) for x in leaves])
 
 
 def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -258,6 +258,6 @@ def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[s
     raise ArgumentError(f"{name}: construct sets an attribute, which is lost in {where.format(name)}")
 
 
-def _as(narrow: dtypes.DType, x: Any) -> Any:
+def _cast_to(narrow: dtypes.DType, x: Any) -> Any:
     """Cast a float32 Tensor to `narrow`; return any other Tensor unchanged."""
     return x.astype(narrow) if x.dtype is dtypes.float32 else x

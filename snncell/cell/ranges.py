@@ -41,7 +41,7 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
         return np.full(np.shape(numbers), np.inf)
 
 
-def unknown(value: Any) -> bool:
+def is_traced(value: Any) -> bool:
     """True for a Tensor without a value, because it is being traced."""
     return isinstance(value, Tensor) and TRACING.trace is not None
 
@@ -50,7 +50,7 @@ def quote_value(value: Any) -> str:
     """The repr of a value for an error, cut after 200 characters."""
     if isinstance(value, int):
         return show(value)
-    text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
+    text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not is_traced(value) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
@@ -82,7 +82,7 @@ class Range:
         """Return a value after checking that it is in the range; values that are being traced are not checked."""
         if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
             raise ArgumentError(f"{who}: {name} {self.words()}, not {quote_value(value)}.")
-        if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
+        if any(is_traced(x) for x in (value, self.low, self.high)) or self.holds(value):
             return value
         text = self.words()
         if self.whole and value > self.high:
@@ -106,7 +106,7 @@ class Range:
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
         """The smallest distances from both ends that a learned constant keeps, if its initial value is `value`."""
-        if unknown(value) or unknown(self.low) or unknown(self.high):
+        if is_traced(value) or is_traced(self.low) or is_traced(self.high):
             return 0.0, 0.0
         ends = (numbers_of(self.low), -1.0, "low"), (numbers_of(self.high), 1.0, "high")
         return tuple(self._gap(numbers_of(value), *end) for end in ends)
@@ -213,41 +213,41 @@ class Derived:
         return cls(operator.pos, parameter, name=name)
 
     @property
-    def itself(self) -> Parameter | None:
+    def parameter(self) -> Parameter | None:
         """The Parameter, if this is a plain Parameter, else None."""
         (only, *others) = self.parts
         return only if not others and isinstance(only, Parameter) else None
 
     def value(self) -> Tensor:
         """The present value, computed by operations on the Parameters."""
-        if self.itself is not None:
-            return self.itself
+        if self.parameter is not None:
+            return self.parameter
         result: Tensor = self.function(*[part.value() if type(part) is Derived else part for part in self.parts])
         return result
 
     def sources(self) -> Iterator[Derived]:
         """The Parameters that it is computed from, each as a Derived."""
-        if self.itself is not None:
+        if self.parameter is not None:
             yield self
         for part in self.parts:
             if type(part) is Derived:
                 yield from part.sources()
 
-    def staying(self, domain: Range) -> Derived:
+    def restrict(self, domain: Range) -> Derived:
         """Restrict a plain Parameter to a range. Returns self."""
-        if self.itself is not None:
+        if self.parameter is not None:
             self.domain = domain
         return self
 
-    def through(self, function: Callable[..., Any], *others: Any) -> Derived:
+    def apply(self, function: Callable[..., Any], *others: Any) -> Derived:
         """Apply a function to this and to further parts."""
         return Derived(function, self, *others, name=self.name)
 
-    __add__ = __radd__ = partialmethod(through, operator.add)
-    __mul__ = __rmul__ = partialmethod(through, operator.mul)
-    __sub__, __rsub__ = partialmethod(through, operator.sub), partialmethod(through, _less)
-    __truediv__, __rtruediv__ = partialmethod(through, operator.truediv), partialmethod(through, _over)
-    __neg__ = partialmethod(through, operator.neg)
+    __add__ = __radd__ = partialmethod(apply, operator.add)
+    __mul__ = __rmul__ = partialmethod(apply, operator.mul)
+    __sub__, __rsub__ = partialmethod(apply, operator.sub), partialmethod(apply, _less)
+    __truediv__, __rtruediv__ = partialmethod(apply, operator.truediv), partialmethod(apply, _over)
+    __neg__ = partialmethod(apply, operator.neg)
 
     def _refuse(self, *_: Any) -> Never:
         raise ArgumentError(f"{self.name} is a Parameter, but cannot be learned here; pass a number.")

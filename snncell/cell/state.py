@@ -157,8 +157,10 @@ class HasState(Tree):
             for hook in cell._load_pre_hooks.values():
                 hook.function(cell, given, prefix, {}, strict, *keys, faults)
         parameters, buffers, extras = self._state_places(given, keys)
-        values = [(p, _fitting(path, given[path], p, faults)) for path, p in parameters]
-        replaced = [(cell, name, _fitting(path, given[path], vars(cell)[name], faults)) for path, cell, name in buffers]
+        values = [(p, _convert_value(path, given[path], p, faults)) for path, p in parameters]
+        replaced = [
+            (cell, name, _convert_value(path, given[path], vars(cell)[name], faults)) for path, cell, name in buffers
+        ]
         if faults:
             raise CheckpointError(f"load_state_dict: {type(self).__name__}: {' '.join(faults)}")
         with together(written := Undo()):
@@ -237,7 +239,7 @@ def _defines(cell: Any, name: str) -> bool:
     return getattr(type(cell), name) is not getattr(HasState, name)
 
 
-def _fitting(path: str, value: Any, place: Any, faults: list[str]) -> Tensor | None:
+def _convert_value(path: str, value: Any, place: Any, faults: list[str]) -> Tensor | None:
     """Convert a value for its place in the Cell; if it does not fit, append the reason to `faults` and return None."""
     try:
         tensor = value if isinstance(value, Tensor) else Tensor(value)

@@ -48,7 +48,7 @@ def take(cell: Any, key: str, member: Any) -> None:
     """Name a Parameter, or a Cell and its descendants, that has become the attribute `key` of `cell`."""
     if cell._naming.names_children:
         _hold(cell, key, member)
-        _elect(member)
+        _choose_name(member)
     elif isinstance(member, Parameter) and member.anonymous and "." not in key:
         member.name = key  # but not those in an optimiser's list: their network names them
 
@@ -56,14 +56,14 @@ def take(cell: Any, key: str, member: Any) -> None:
 def let_go(cell: Any, members: list[Any]) -> None:
     """Rename removed attributes after another attribute that still holds them, if any."""
     for member in members if cell._naming.names_children else ():
-        _elect(member)
+        _choose_name(member)
         if isinstance(member, Parameter) or _home(member).owner is not None:
             continue
         # The Cell has no holder left, so prefer other names for its members.
         # For example, after net.a = Wrapper(inner); net.a = inner the Parameter w of inner is named "a.w".
         for _, below in member._members():
             _home(below).holders.sort(key=lambda owner: owner.cell() is member)
-            _elect(below)
+            _choose_name(below)
 
 
 def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def link(root: Any) -> None:
     for cell, key, member in ours:
         if cell._naming.names_children:
             _hold(cell, key, member)
-            _elect(member, rename=False)
+            _choose_name(member, rename=False)
 
 
 def _is_of(member: Any, cells: dict[Any, None]) -> bool:
@@ -109,7 +109,7 @@ def _hold(cell: Any, key: str, member: Any) -> None:
         home.holders.append(Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key))
 
 
-def _elect(member: Any, rename: bool = True) -> None:
+def _choose_name(member: Any, rename: bool = True) -> None:
     """Let the first attribute that still holds a member name it."""
     home, before = _home(member), _home(member).owner
     home.owner = None
@@ -132,7 +132,7 @@ def name_below(cell: Any, prefix: str) -> None:
         _hold(cell, key, member)
         owner = _home(member).owner
         if owner is None or owner.cell() is not cell or owner.key != key:
-            _elect(member)
+            _choose_name(member)
         elif isinstance(member, Parameter):
             member.name = prefix + key
         else:

@@ -77,7 +77,7 @@ class LaunchEvent(NamedTuple):
 
 
 class TimedPlan:
-    """A plan whose launches note their times in `log`; while it is `looking`, also densities of events."""
+    """A plan whose launches note their times in `log`, and while `looking` is true, also densities of events."""
 
     def __init__(self, plan: Plan) -> None:
         self.launches: list[TimedLaunch] = []
@@ -85,15 +85,15 @@ class TimedPlan:
         self.looking = False
         self.on_host = plan.space is HOST
         self._numbers: dict[tuple[int, int], int] = {}  # of instructions that loops over time run, by their ids
-        self.plan = self._timed(plan, None, 1)
+        self.plan = self._copy_with_clocks(plan, None, 1)
 
     def wait(self) -> None:
         """Wait until the device is done; on the host all is done."""
         if not self.on_host:
             runtime().synchronize()
 
-    def clocked(self, function: Callable[..., Any], *args: Any) -> tuple[Any, float, float]:
-        """The result of a function, and the times when it begins and ends."""
+    def time_call(self, function: Callable[..., Any], *args: Any) -> tuple[Any, float, float]:
+        """Call a function. Return its result, and the times of its begin and end."""
         start = time.perf_counter()
         result = function(*args)
         self.wait()
@@ -118,14 +118,14 @@ class TimedPlan:
             self.launches.append(TimedLaunch(instruction.op.name, [instruction], moved, shape, parent, times))
         return self._numbers[key]
 
-    def _timed(self, plan: Plan, parent: int | None, times: int) -> Plan:
-        """A copy of a plan with a clock around each launch; a step runs it `times` times."""
+    def _copy_with_clocks(self, plan: Plan, parent: int | None, times: int) -> Plan:
+        """Copy a plan with a clock around each launch. A step runs the plan `times` times."""
         copied = copy.copy(plan)
-        copied.runs = [self._timed_run(run, parent, times) for run in plan.runs]
+        copied.runs = [self._put_clock(run, parent, times) for run in plan.runs]
         copied.graph = None  # a CUDA graph has no launches that could be timed
         return copied
 
-    def _timed_run(self, run: PlanEntry | Segments, parent: int | None, times: int) -> Any:
+    def _put_clock(self, run: PlanEntry | Segments, parent: int | None, times: int) -> Any:
         if isinstance(run, PlanEntry) and is_view(run):
             return run
         entries: Sequence[PlanEntry] = run.launches if isinstance(run, Segments) else [run]
@@ -138,11 +138,11 @@ class TimedPlan:
         number = len(self.launches)
         self.launches.append(TimedLaunch(name, instructions, moved, shape, parent, times))
         if isinstance(run, OperationCall) and isinstance(op, Scan):
-            run = self._timed_scan(run, op, number)
+            run = self._time_scan(run, op, number)
         return _TimedRun(self, number, run)
 
-    def _timed_scan(self, run: OperationCall, scan: Scan, number: int) -> OperationCall:
-        """The call of a loop over time, timed from the inside."""
+    def _time_scan(self, run: OperationCall, scan: Scan, number: int) -> OperationCall:
+        """Copy the call of a loop over time with clocks inside of the loop."""
         lowered, known, own = scan.lowered, dict[int, Any](), self.launches[number]
 
         def evaluate(*arrays: Any, steps: int) -> tuple[Any, ...]:
@@ -153,7 +153,9 @@ class TimedPlan:
                 )
                 if not lowered.has_loop or isinstance(form, StepLoop):  # launches of their own, with their own bytes
                     own.bytes -= own.times * scan.moved({"steps": steps})
-                    known[steps] = self._timed_form(form, number, own.times * (steps if lowered.has_loop else 1))
+                    known[steps] = self._copy_loop_with_clocks(
+                        form, number, own.times * (steps if lowered.has_loop else 1)
+                    )
             if not lowered.has_loop:
                 return loop.run_at_once(known[steps])
             results = loop.run_steps(known[steps])
@@ -166,14 +168,14 @@ class TimedPlan:
         copied.instruction.op.evaluate = evaluate
         return copied
 
-    def _timed_form(self, form: Any, number: int, times: int) -> Any:
-        """A loop over time with a clock around each launch of a step, or around each launch of all steps at once."""
+    def _copy_loop_with_clocks(self, form: Any, number: int, times: int) -> Any:
+        """Copy a loop over time with a clock around each launch of a step, or around each launch of all steps."""
         copied = copy.copy(form)
         if isinstance(form, StepLoop):
             copied.plan = copy.copy(form.plan)
-            copied.plan.plan = self._timed(form.plan.plan, number, times)
+            copied.plan.plan = self._copy_with_clocks(form.plan.plan, number, times)
         else:
-            copied.plan = self._timed(form.plan, number, times)
+            copied.plan = self._copy_with_clocks(form.plan, number, times)
         return copied
 
 
@@ -188,7 +190,7 @@ class _TimedRun:
         timed, entry = self.timed, self.entry
         if timed.looking and isinstance(entry, OperationCall):
             timed.look(self.number, entry.instruction, [slots[x] if is_slot else x for is_slot, x in entry.operands])
-        _, start, end = timed.clocked(entry.run, slots, into)
+        _, start, end = timed.time_call(entry.run, slots, into)
         timed.log.append(LaunchEvent(self.number, start, end))
 
 
@@ -202,7 +204,7 @@ class _TimedLoop(LoopRun):
     def evaluate_over_time(self, rule: Any, instruction: Instruction) -> Sequence[Any]:
         timed, times = self.timed, self.steps * self.timed.launches[self.number].times
         arrays = [self.known[x] if isinstance(x, Value) else x for x in instruction.inputs]
-        results, start, end = timed.clocked(super().evaluate_over_time, rule, instruction)
+        results, start, end = timed.time_call(super().evaluate_over_time, rule, instruction)
         number = timed.number_of(instruction, self.number, times, arrays, results)
         timed.log.append(LaunchEvent(number, start, end))
         timed.look(number, instruction, arrays)

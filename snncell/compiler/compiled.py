@@ -133,7 +133,7 @@ class TracedVjp:
             return tuple(interpret(plans.program, arguments))
         arrays = [x._data for x in arguments]
         plan = plans.of(arrays)
-        return tuple([wrap(array) for array in (plan.replay_apart(arrays) if own else plan.replay(arrays))])
+        return tuple([wrap(array) for array in (plan.replay_unshared(arrays) if own else plan.replay(arrays))])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
         """Compute the gradients of the inputs from the gradients of the results and of higher-order residuals."""
@@ -141,9 +141,9 @@ class TracedVjp:
         values = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
         for place, number in self.input_at.items():
             values[place] = entry.inputs[number]
-        return self._pulled(values, douts, orders, events)
+        return self._pull_needed(values, douts, orders, events)
 
-    def _pulled(
+    def _pull_needed(
         self, values: dict[Any, Tensor], douts: Sequence[Tensor | None], orders: int, events: Events, own: bool = False
     ) -> Sequence[Any]:
         """`pull` from the inputs, results and residuals by their places, without those that no gradient needs."""
@@ -169,7 +169,7 @@ class TracedVjp:
         for watch in FINITE if TRACING.trace is None else ():
             who = f"the backward of {self.name}, which ran before check_finite was on,"
             for number, grad in enumerate(grads):
-                watch.gradient(who, self._called(number), grad)
+                watch.gradient(who, self._describe_input(number), grad)
         return grads
 
     # --- for the gradients of another library, which stores the Tensors itself ---
@@ -193,9 +193,9 @@ class TracedVjp:
         """The gradients of arguments and trainable Parameters from those of the results, each in memory of its own."""
         pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several in one place wins
         values = {_place(x): known for x, known in pairs if known is not None}
-        return self._pulled(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)
+        return self._pull_needed(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)
 
-    def _called(self, number: int) -> str:
+    def _describe_input(self, number: int) -> str:
         first = len(self.inputs) - len(self.trainable)
         return f"operand {number}" if number < first else f"Parameter {self.trainable[number - first].name!r}"
 

@@ -81,7 +81,7 @@ def _lines(number: int, launch: PlanEntry, launch_of: dict[Value, int], plan: Pl
     else:
         (instruction,) = launch.group.instructions
         head = f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {moved}"
-        details = instruction.op.explained(instruction.attrs, plan.space)
+        details = instruction.op.describe(instruction.attrs, plan.space)
         if plan.space is HOST:  # on the device all are dense
             details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
         details = details or [f"no loop: {why_no_loop(instruction)}"]
@@ -143,9 +143,9 @@ def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
     """The form that a loop takes in a space, and why; the values it stores; where its instructions run."""
     loop = lowered.loop
     if not lowered.has_loop:
-        lines = [f"{loop.who}: {lowered.plan_in(space, steps).explained()}"]
+        lines = [f"{loop.who}: {lowered.plan_in(space, steps).describe()}"]
     else:
-        lines = [f"{loop.who}: {lowered.loop_in(space).explained(steps)}"]
+        lines = [f"{loop.who}: {lowered.loop_in(space).describe(steps)}"]
         if lowered.reason is not None:
             lines.append(f"no single kernel, because {lowered.reason}")
         lines += _explain_storage(lowered)
@@ -160,12 +160,12 @@ def summarise_loop(lowered: Lowered, steps: int, space: Space) -> LoopSummary:
     """Describe how a loop runs in a space: its form, the reason if it is slow, and the place of each instruction."""
     places = places_in_loop(lowered, steps, space)
     if not lowered.has_loop:
-        return LoopSummary(lowered.plan_in(space, steps).explained(), "", places)
+        return LoopSummary(lowered.plan_in(space, steps).describe(), "", places)
     kernel = lowered.loop_in(space)
     slow = ""
     if isinstance(kernel, StepLoop):
         slow = lowered.reason or "the products of each step are calls of cuBLAS"
-    return LoopSummary(kernel.explained(steps), slow, places)
+    return LoopSummary(kernel.describe(steps), slow, places)
 
 
 def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str, Sequence[Instruction]]]:
@@ -179,8 +179,8 @@ def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str
         ]
         return [(title, placed) for title, placed in places if placed]
     kernel = lowered.loop_in(space)
-    gathered = _by_rule([x for x in schedule.products if gathers(kernel, x)], steps)
-    added = _by_rule([x for x in parts.reductions if adds_up(kernel, x)], steps)
+    gathered = _conditional_products([x for x in schedule.products if gathers(kernel, x)], steps)
+    added = _conditional_products([x for x in parts.reductions if adds_up(kernel, x)], steps)
     products = [*schedule.prologue, *schedule.products]
     outside = [x for x in products if not any(x in own for own in gathered.values())]
     after = [x for x in parts.reductions if not any(x in own for own in added.values())]
@@ -213,7 +213,7 @@ def _explain_storage(lowered: Lowered) -> list[str]:
     return ["stores for the backward pass, at each step:", *lines]
 
 
-def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
+def _conditional_products(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
     """The products that the loop may compute, by the rule for when it does."""
     found: dict[str, list[Instruction]] = {}
     for product in products:

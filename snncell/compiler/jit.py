@@ -21,7 +21,7 @@ from snncell.compiler.layers import explain_layers
 from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
-from snncell.tape.state import CHECKING, RECORDING, TRACING, Value, recording_on, stale
+from snncell.tape.state import CHECKING, RECORDING, TRACING, Value, recording_on, stale_error
 from snncell.tape.structure import TENSORS, with_tensors
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -183,7 +183,7 @@ class Jitted:
         leaves, tree = structure.flatten((args, kwargs))
         for leaf in leaves:
             if isinstance(leaf._data, Value):
-                raise stale()
+                raise stale_error()
         taped = RECORDING.tape is not None
         watched = None if CHECKING.watch is None else CHECKING.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])

@@ -162,7 +162,7 @@ def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
             for title, placed in summary.places:
                 _note_elsewhere(rows, row.name, title, placed)
         elif instruction.op is not EVENTS:  # the products of these events say enough
-            own.phrases.append(_about_call(instruction, space))
+            own.phrases.append(_describe_call(instruction, space))
     row.moved += bytes_moved(launch)
 
 
@@ -176,10 +176,10 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
             names.append(f"{_plain(instruction.op.name)}{place}")
 
 
-def _about_call(instruction: Instruction, space: Space) -> str:
+def _describe_call(instruction: Instruction, space: Space) -> str:
     """The phrase about an operation that is no loop."""
     op = instruction.op
-    lines = list(op.explained(instruction.attrs, space))
+    lines = list(op.describe(instruction.attrs, space))
     if space is HOST:
         lines += op.choice(instruction.inputs, instruction.attrs)
     return _brief(f"{_plain(op.name)} {'; '.join(lines)}" if lines else f"separate call: {why_no_loop(instruction)}")
@@ -187,20 +187,20 @@ def _about_call(instruction: Instruction, space: Space) -> str:
 
 def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:
     """Note the results of each layer's forward pass that launches of the backward pass read from memory."""
-    made: dict[Value, Instruction] = {}
+    makers: dict[Value, Instruction] = {}
     source: dict[Value, Value] = {}  # of views
     for launch in plan.launches:
         instructions = launch.group.instructions
         if any(instruction.line.backward for instruction in instructions):
             for value in (source.get(value, value) for value in launch.group.reads):
-                if value in made and not made[value].line.backward:
-                    _row(rows, made[value].line.layer).stored[value] = None
+                if value in makers and not makers[value].line.backward:
+                    _row(rows, makers[value].line.layer).stored[value] = None
         for instruction in instructions:
             if is_view(launch):
                 viewed = next(iter(values_in(instruction)))
                 source.update(dict.fromkeys(instruction.outputs, source.get(viewed, viewed)))
             else:
-                made.update(dict.fromkeys(instruction.outputs, instruction))
+                makers.update(dict.fromkeys(instruction.outputs, instruction))
 
 
 def _short(layer: str) -> str:

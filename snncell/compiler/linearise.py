@@ -155,7 +155,11 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # the caller checks that the body was traced under a tape
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
-    with _own_state(body, trace), settings(trace=trace), recording_on(tape if RECORDING.tape is not None else None):
+    with (
+        _refuse_effects(body, trace),
+        settings(trace=trace),
+        recording_on(tape if RECORDING.tape is not None else None),
+    ):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]
@@ -190,7 +194,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
 
 
 @contextmanager
-def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
+def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
     """Refuse effects that the trace of a gradient cannot repeat at each step."""
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from snncell.base.signals import Restoring, undoing
 from snncell.errors import NotFiniteError
 from snncell.tape.backward import or_zeros, pullback, watch_input
-from snncell.tape.finite import Fault, SourceLine, Spot, at_home, is_paused, pause_watch, spot_in
+from snncell.tape.finite import Fault, SourceLine, Spot, find_nonfinite, is_paused, pause_watch, report_at
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
 from snncell.tape.tensor import Tensor, on_device_of, wrap
@@ -132,9 +132,9 @@ def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, 
     """The results with NaN; if there are none, and all operands are finite, the results with inf."""
     if is_paused():
         return []
-    spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
+    spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := find_nonfinite(x)) is not None]
     nans = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
-    if nans or not spots or any(spot_in(x) is not None for x in operands if x is not None):
+    if nans or not spots or any(find_nonfinite(x) is not None for x in operands if x is not None):
         return nans
     return spots
 
@@ -163,19 +163,19 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     """Run the steps with checks; return the states before each step, in the order of execution."""
     arrays = [x._data for x in states]
     before = []
-    with EFFECTS_LOCK, on_device_of(*states, *xs), _eager(loop), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, on_device_of(*states, *xs), _eager(loop), _restore(loop), report_at(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
-            carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
+            carry, slices = _inputs_of_step(loop, arrays, xs, turn)
             try:
                 after = loop.f(carry, slices)[0]
             except NotFiniteError as error:
-                raise _in_step(loop, error, arrays, xs, turn) from None
+                raise _error_in_step(loop, error, arrays, xs, turn) from None
             arrays = [x._data for x in (*after, *loop.written)]
     return before
 
 
-def _inputs_of_turn(
+def _inputs_of_step(
     loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The inputs of a step; it also resets the Parameters that the step writes to their values before it."""
@@ -185,7 +185,7 @@ def _inputs_of_turn(
     return [wrap(array) for array in arrays[:own]], [wrap(x._data[turn, ...]) for x in xs]
 
 
-def _in_step(
+def _error_in_step(
     loop: ReplayedSteps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int
 ) -> NotFiniteError:
     """The error of an operation in a step, with the step, the operand's source, and the results that it affects."""
@@ -195,21 +195,21 @@ def _in_step(
     first = turn == loop.turns(xs[0].shape[0])[0]
     sources = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
     sources += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
-    names = [name for name, array in sources if _same(array, fault.operand)]
+    names = [name for name, array in sources if _same_elements(array, fault.operand)]
     with pause_watch():
-        after, ys = loop.f(*_inputs_of_turn(loop, arrays, xs, turn))
+        after, ys = loop.f(*_inputs_of_step(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
-    wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
-    return _located(fault, loop.who, turn, (names or [fault.source])[0], "", wrong)
+    wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if find_nonfinite(x) is not None]
+    return _locate(fault, loop.who, turn, (names or [fault.source])[0], "", wrong)
 
 
-def _located(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
-    """The error of a fault in a step, with its source and the names of the results that it affects."""
+def _locate(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
+    """Return the error of a fault, with its step, its source, and the names of the affected results."""
     words = f" It reaches {what}{join_names(reached)} of that step." if reached else ""
     return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 
-def _same(array: Any, operand: Tensor | None) -> bool:
+def _same_elements(array: Any, operand: Tensor | None) -> bool:
     """True if both are the same elements, as views of one array are."""
     if operand is None or array.shape != operand._data.shape:
         return False
@@ -232,12 +232,12 @@ def _backward(
     of_states = list(map(or_zeros, douts[:own], specs))
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
-    with EFFECTS_LOCK, on_device_of(*xs), _eager(loop), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, on_device_of(*xs), _eager(loop), _restore(loop), report_at(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
             with recording_on(None), record_on(tape):
-                inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
+                inputs = [[watch_input(x) for x in part] for part in _inputs_of_step(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)
             outs = [*after, *ys][: len(arriving)]  # later results are records of monitors, without gradients
@@ -247,11 +247,11 @@ def _backward(
             except NotFiniteError as error:
                 with pause_watch():  # run again without checks, to find the affected gradients
                     grads = pull(tape.live())
-                raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
+                raise _error_in_backward_step(loop, error, grads, arriving, turn, own, len(xs)) from None
             of_states = list(map(or_zeros, grads[:own], specs))
 
 
-def _in_reverse(
+def _error_in_backward_step(
     loop: ReplayedSteps,
     error: NotFiniteError,
     grads: Sequence[Any],
@@ -264,7 +264,7 @@ def _in_reverse(
     fault = error.fault
     if not isinstance(fault, Fault):
         return error
-    arrives = any(x is not None and _same(x._data, fault.operand) for x in arriving[own:])
+    arrives = any(x is not None and _same_elements(x._data, fault.operand) for x in arriving[own:])
     source = _ARRIVING if arrives else fault.source
-    wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
-    return _located(fault, f"backward of {loop.who}", turn, source, "the gradient of ", wrong)
+    wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and find_nonfinite(x) is not None]
+    return _locate(fault, f"backward of {loop.who}", turn, source, "the gradient of ", wrong)

@@ -117,9 +117,9 @@ def choose_saved(body: Body) -> Body:
     return step.body
 
 
-def take_apart(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Decide where a body's instructions run; those that use `states`, which are rematerialised, stay in the loop."""
-    parts: LoopParts = transform(BODY_PASSES, _traced(body, states)).step.parts
+def partition_body(body: Body, states: Sequence[Value] = ()) -> LoopParts:
+    """Partition a body into instructions before, in and after the loop. Users of rematerialised `states` stay in it."""
+    parts: LoopParts = transform(BODY_PASSES, _trace_body(body, states)).step.parts
     return parts
 
 
@@ -130,13 +130,13 @@ def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program
 
 
 def stages_of_body(body: Body, states: Sequence[Value] = ()) -> Iterator[tuple[str, Program]]:
-    """The same for the step of a loop; see `take_apart`."""
-    traced = _traced(body, states)
+    """The same for the step of a loop; see `partition_body`."""
+    traced = _trace_body(body, states)
     yield "traced", traced
     yield from run_passes(BODY_PASSES, traced)
 
 
-def _traced(body: Body, states: Sequence[Value]) -> Program:
+def _trace_body(body: Body, states: Sequence[Value]) -> Program:
     """The Program of a body before the first pass, without saved values."""
     program = body.program()
     outputs = [value for y, value in zip(body.outs, program.outputs, strict=True) if not body.is_saved(y)]

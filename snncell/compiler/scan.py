@@ -139,7 +139,7 @@ class Scan(LoopOperation):
     def inside(self) -> list[str]:
         return str(canonical_step(self.loop.body)).splitlines()
 
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         return explain_loop(self.lowered, attrs["steps"], space)
 
     def summary(self, steps: int, space: Space) -> LoopSummary:
@@ -166,7 +166,7 @@ class Scan(LoopOperation):
         bodies = [self.loop.body, *([self.loop.recompute.forward] if self.loop.recompute else [])]
         return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
-    def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
+    def prune(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
@@ -206,7 +206,7 @@ class Scan(LoopOperation):
         body, interval, who = self.loop.body, self.loop.interval, self.loop.who
         steps, outs, results = entry.attrs["steps"], rebuilt(entry), len(body.outs)
         if self.loop.recompute is not None:
-            return self._pull_whole(entry, douts)
+            return self._pull_without_checkpoints(entry, douts)
         with on_device_of(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
@@ -239,16 +239,17 @@ class Scan(LoopOperation):
         own = scan.loop.body
         after, sums = len(own.after), len(own.after) + len(own.ys)
         ys = reverse.noted.pass_on(outputs[after : after + scan.loop.result_count], self.events, (steps,))
-        grads = _spread(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
+        grads = _expand_gradients(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
         if interval:  # checkpoint 0 is the initial states, so in higher orders its gradient is added to theirs
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
                     grads[n] = grads[n] + dout[0]
         return grads
 
-    def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of a backward pass with checkpoints, computed from the same pass with all states stored.
-        Checkpoints would not save memory here, because each rematerialised state receives a gradient.
+    def _pull_without_checkpoints(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Compute the gradients of a backward pass with checkpoints by the same pass with all states stored.
+
+        Checkpoints would not save memory, because each rematerialised state receives a gradient.
         """
         assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
@@ -296,7 +297,7 @@ def _drop_unused(
     return replace(body, xs=xs, consts=consts), list(compress(inputs, flags))
 
 
-def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
+def _expand_gradients(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
     """A gradient, or None, for each input of the forward pass; the first `states` inputs are states."""
     grads = iter(results)
     of_states = {n: next(grads) for n in reverse.float_states}
@@ -324,7 +325,7 @@ class Nested:
         # Run one loop after another in two cases: if there are sums, because they go over the inner steps only, or if a
         # large constant, such as a matrix, would be repeated for each inner step.
         if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
-            alone = self._lowered_for((False,) * len(constants))
+            alone = self._lower_for_outer_loop((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
             return each
         rows = repeat_over_time(arrays, varying)[:first]
@@ -332,7 +333,7 @@ class Nested:
             if varies:
                 rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))
         rows = [x.reshape(many * steps, *x.shape[2:]) for x in rows]
-        joined = self._lowered_for(tuple(varying[first:]))
+        joined = self._lower_for_outer_loop(tuple(varying[first:]))
         outs = joined.run([*rows, *(x for x, varies in constants if not varies)], many * steps)
         return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
 
@@ -342,7 +343,7 @@ class Nested:
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 
-    def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
+    def _lower_for_outer_loop(self, of_each: tuple[bool, ...]) -> Lowered:
         """The loop in which the constants that vary in the outer loop are sequences."""
         if of_each not in self._lowered:
             body, alike = self.loop.body, [not differs for differs in of_each]

@@ -17,8 +17,8 @@ from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import outside_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
-from snncell.compiler.pipeline import take_apart
-from snncell.kernels.products.gathers import may_pay
+from snncell.compiler.pipeline import partition_body
+from snncell.kernels.products.gathers import may_be_faster
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -70,12 +70,12 @@ def schedule(loop: Loop) -> LoopSchedule:
     if loop.recompute is not None:
         # Rematerialise only the states, because other results are not used.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
-        forward_parts = take_apart(forward)
+        forward_parts = partition_body(forward)
         states = [x._data for x in forward.carry]
         needed = leading_to(forward_parts.loop, forward_parts.after)
         recompute = RecomputeSchedule(loop.recompute.interval, states, forward_parts, needed)
     states = recompute.carry if recompute else []
-    parts = take_apart(body, states)
+    parts = partition_body(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states, *results_of(*parts.loop)}
@@ -161,7 +161,7 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
         if not of_rows or out in elsewhere or out not in loads:
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
-        if same and may_pay(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
+        if same and may_be_faster(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
             found.append(instruction)
     return found
 
@@ -178,7 +178,7 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
         if not along_rows(instruction) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
             continue
         same = (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape)
-        if same and may_pay(x.shape[-1], y.shape[-1], y.dtype, True):
+        if same and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True):
             found.append(instruction)
     return found
 
@@ -327,8 +327,8 @@ class Stores:
             self._last_read |= dict.fromkeys(values_in(*phase.instructions), n)
         # A product that is a result is computed directly in its row of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
-        at_sequence = {x: self._at(x) for x in stored}
-        at_sum = {x: self._at(x) for x in summed}
+        at_sequence = {x: self._storing_phase(x) for x in stored}
+        at_sum = {x: self._storing_phase(x) for x in summed}
         # For Values that are computed in the place of a state, the number of the state.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
@@ -354,7 +354,7 @@ class Stores:
         # If states are permuted, as in (v, u) -> (u, v), all must be loaded before one is stored.
         moved = [n for n, value in enumerate(after) if value in carry and not (in_place and value is carry[n])]
         for n in moved:
-            at_after[n] = self._place(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
+            at_after[n] = self._elementwise_phase(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
         for n in moved:
             last_read[after[n]] = max(last_read.get(after[n], 0), *at_after.values())
         for n, value in enumerate(after):
@@ -369,7 +369,7 @@ class Stores:
                 self.direct[value] = n
                 at_after.update({} if product else {n: at})
             else:
-                at_after[n] = self._place(carry[n].shape, max(needed, at))
+                at_after[n] = self._elementwise_phase(carry[n].shape, max(needed, at))
                 last_read[value] = max(last_read.get(value, 0), at_after[n])
         return at_after
 
@@ -379,20 +379,20 @@ class Stores:
         needs = []
         for n, phase in enumerate(self.phases):
             inside = results_of(*phase.instructions)
-            taken = [*values_in(*phase.instructions), *self.sequences[n], *self.summed[n]]
-            taken += [self.targets[state] for state in self.after[n]]
-            needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
+            reads = [*values_in(*phase.instructions), *self.sequences[n], *self.summed[n]]
+            reads += [self.targets[state] for state in self.after[n]]
+            needs.append((phase, [x for x in dict.fromkeys(reads) if x not in inside]))
         return needs
 
-    def _at(self, value: Value) -> int:
+    def _storing_phase(self, value: Value) -> int:
         """The phase that stores a Value: the phase that computes it, or the first later phase where this is legal."""
         first = self._made_in.get(value, 0)  # a state is available from the start
         computed_in_loop = value in self._made_in and not self.phases[first].product
-        place = first if computed_in_loop else self._place(value.shape, first)
+        place = first if computed_in_loop else self._elementwise_phase(value.shape, first)
         self._last_read[value] = max(self._last_read.get(value, 0), place)
         return place
 
-    def _place(self, shape: Shape, least: int) -> int:
+    def _elementwise_phase(self, shape: Shape, least: int) -> int:
         """The first elementwise phase over `shape` from phase `least` on; a new one if there is none."""
         for n in range(least, len(self.phases)):
             if self.phases[n].shape == shape and not self.phases[n].product:

@@ -296,10 +296,10 @@ class Ending:
 
     def watch(self) -> None:
         """From now on, an uncaught exception ends the job, and the end of the program waits for all ranks."""
-        sys.excepthook = self._failed
+        sys.excepthook = self._end_job
         atexit.register(self._done)  # runs before MPI finalises, because that was registered earlier
 
-    def _failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _end_job(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Print the error and the rank that failed, and end all ranks."""
         if os.getpid() != self.process:
             self.before(kind, error, trace)
@@ -381,7 +381,7 @@ class Ending:
                 )
 
     def wait_on(self, what: str, seconds: float, patience: float) -> float:
-        """Keep waiting: notice ended ranks, and print the missing ranks when `patience` is over; return the next one.
+        """Check for ended ranks, print the missing ranks after `patience` seconds, and return the next patience.
 
         A rank that waits for long tells the others, which reply if they wait in the same exchange. The lowest waiting
         rank prints the message for all.

@@ -69,8 +69,8 @@ class Shares:
         cuts = sharding.shard_slices(samples, self.ranks.shards)
         return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
 
-    def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:
-        """Convert an item to a share."""
+    def convert(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:
+        """Convert an item of the iteration to a share of a batch."""
         samples, found = item
         if samples:
             return Share(samples, {shard: parts_of(part) for shard, part in found.items()})
@@ -233,7 +233,7 @@ class AllRanks(OneProcess):
         shares = Shares(source, self.ranks)
 
         def counted(item: Any) -> Counted:
-            share = shares.converted(item, parts_of)
+            share = shares.convert(item, parts_of)
             return share.samples, share
 
         return shares, counted

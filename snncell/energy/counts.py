@@ -106,7 +106,7 @@ def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
     for piece in call.inputs[name]:
         leading, features = tuple(piece.x.shape[:-axes]), tuple(piece.x.shape[-axes:])
         known[features] = fan_out = known.get(features) or _fan_out(cell, features)
-        steps, there = _there(piece, leading, samples, most, begun, lengths)
+        steps, there = _step_mask(piece, leading, samples, most, begun, lengths)
         _add(tally, piece, fan_out, steps, there, samples)
         begun = (begun + steps) % max(most, 1)  # the second call of a layer starts at step 0 again
     return tally
@@ -118,10 +118,10 @@ def extent_of(call: RecordedCall) -> tuple[int, int]:
     return samples, max((steps for _, steps in call.updates.values()), default=1)
 
 
-def _there(
+def _step_mask(
     piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
 ) -> tuple[int, Array | None]:
-    """The number of steps of a piece with `leading` axes before the features, and a mask of rows in their sample."""
+    """Return the number of steps of a piece with `leading` axes before the features, and a mask of its valid rows."""
     loops, first = len(piece.steps), leading[0] if leading else 0
     if loops:
         steps, inside = math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)

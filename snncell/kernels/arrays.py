@@ -38,7 +38,7 @@ def allocate_aligned(size: int) -> Any:
 
 
 class ArrayPool:
-    """A pool of unused blocks with a `size`, of the most recently used sizes, within `get_context(limit)` bytes."""
+    """Memory pool: keep unused blocks of the most recently used sizes, up to `get_context(limit)` bytes."""
 
     def __init__(self, allocate: Callable[[int], Any] = allocate_aligned, limit: str | None = "pool_limit") -> None:
         self._allocate = allocate
@@ -77,7 +77,7 @@ class ArrayPool:
         size, limit = block.size, self._limit()
         with self._lock:
             while self._free and self.held + size > limit:
-                self._let_go()
+                self._evict()
             if size <= limit:
                 self._free.setdefault(size, []).append(block)
                 self.held += size
@@ -85,7 +85,7 @@ class ArrayPool:
     def _limit(self) -> float:
         return math.inf if self._setting is None else config.get_context(self._setting)
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         oldest = next(iter(self._free))
         blocks = self._free[oldest]
         if blocks:
@@ -98,7 +98,7 @@ class ArrayPool:
         """Free blocks until the pool is within its limit."""
         with self._lock:
             while self._free and self.held > self._limit():
-                self._let_go()
+                self._evict()
 
     def clear(self) -> None:
         """Free all blocks."""

@@ -37,8 +37,8 @@ class BlockSum(NamedTuple):
         """The number of rows of results to which a block of elements belongs."""
         return max(1, min(self.outer, block // self._group() + 2))
 
-    def pays(self, block: int, rows: int | None = None) -> bool:
-        """True if a block has many more elements than results, in `rows` rows, by default as many as it needs."""
+    def is_worthwhile(self, block: int, rows: int | None = None) -> bool:
+        """Return True if a block has many more elements than results in `rows` rows (default: as many as needed)."""
         return (self.rows(block) if rows is None else rows) * self.inner * FEWER <= block
 
     def total(self, parts: Any, rows: int, block: int) -> Any:

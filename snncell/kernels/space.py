@@ -32,19 +32,19 @@ class _Host:
     def copy(self, array: Any) -> Any:
         return np.array(array, order="C")
 
-    def added(self, total: Any, term: Any) -> Any:
+    def add(self, total: Any, term: Any) -> Any:
         """`total + term`; `total` may be overwritten."""
         total += term
         return total
 
     def sum(self, array: Any, axes: tuple[int, ...] = (0,)) -> Any:
         """The sum along some axes."""
-        return self.cast(sums.total(self.widened(array), axes), array.dtype)
+        return self.cast(sums.total(self.widen(array), axes), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
-        return self.cast(self.widened(array) * number, array.dtype)
+        return self.cast(self.widen(array) * number, array.dtype)
 
-    def widened(self, array: Any) -> Any:
+    def widen(self, array: Any) -> Any:
         """Convert an array to the dtype in which its elements are computed."""
         return self.cast(array, compute_dtype(array.dtype))
 
@@ -57,8 +57,8 @@ class _Host:
         """A constant of a plan, in this space and at a fixed address."""
         return move_to_space(array, self)
 
-    def of_its_own(self, array: Any) -> Any:
-        """The array, or a copy if it keeps a larger array alive, for example if it is one row of it."""
+    def without_base(self, array: Any) -> Any:
+        """Return the array, or a copy if the array keeps a larger one alive, for example as a row of it."""
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -68,8 +68,8 @@ class _Host:
         """True if one element is broadcast to the whole shape."""
         return array.size > 0 and not any(array.strides)
 
-    def taken(self, array: Any, what: str) -> Any:
-        """Check that an array is in this space, or move a single element here; `what` names the array in the error."""
+    def require(self, array: Any, what: str) -> Any:
+        """Return an array of this space. Move a single element here; raise for a larger array, which `what` names."""
         if isinstance(array, _HOSTS):
             return array
         if array.uniform:
@@ -94,7 +94,7 @@ class _DeviceSpace:
     def copy(self, array: Any) -> Any:
         return array.copy()
 
-    def added(self, total: Any, term: Any) -> Any:
+    def add(self, total: Any, term: Any) -> Any:
         return self.arithmetic["add"].on_device([total, term], {})
 
     def sum(self, array: Any, axes: tuple[int, ...] = (0,)) -> Any:
@@ -106,21 +106,21 @@ class _DeviceSpace:
     def cast(self, array: Any, dtype: Any) -> Any:
         return array if array.dtype == dtype else self.arithmetic["cast"].on_device([array], {"dtype": dtype})
 
-    def widened(self, array: Any) -> Any:
+    def widen(self, array: Any) -> Any:
         return self.cast(array, compute_dtype(array.dtype))
 
     def constant(self, array: Any) -> Any:
         array = move_to_space(array, self)
         return array.copy() if hasattr(array.memory, "detach") else array  # copy the memory of a CUDA graph
 
-    def of_its_own(self, array: Any) -> Any:
+    def without_base(self, array: Any) -> Any:
         whole: bool = array.contiguous and array.memory.block.size <= 2 * array.nbytes + 512
         return array if whole else array.copy()
 
     def uniform(self, array: Any) -> bool:
         return bool(array.uniform)
 
-    def taken(self, array: Any, what: str) -> Any:
+    def require(self, array: Any, what: str) -> Any:
         if not isinstance(array, _HOSTS):
             return array
         array = np.asarray(array)
@@ -130,7 +130,7 @@ class _DeviceSpace:
 
     def operands(self, inputs: Sequence[Any], name: str) -> list[Any]:
         """Move the operands of an operation to the device: single elements are copied, Python numbers stay numbers."""
-        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(inputs, 1)]
+        return [self.require(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(inputs, 1)]
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""

@@ -211,7 +211,7 @@ class Model:
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
-        net, loss, metrics, whole = self._evaluated()
+        net, loss, metrics, whole = self._evaluation_parts()
         told = sort_callbacks(() if callbacks is None else callbacks)
         told.insert(0, ModelMetrics(self, tuple(told), 0))
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
@@ -227,7 +227,7 @@ class Model:
             callback.on_evaluation_end(training)
         return {name: training.record[f"test_{name}"] for name in self.metrics}
 
-    def _evaluated(self) -> tuple[Cell, Any, dict[str, Any], bool]:
+    def _evaluation_parts(self) -> tuple[Cell, Any, dict[str, Any], bool]:
         """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
         metrics = metrics_to_compile(self.metrics)
         if self.eval_network is not None:

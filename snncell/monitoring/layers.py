@@ -51,25 +51,25 @@ class Neurons:
             layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
-    def updated_by(self) -> dict[int, Cell]:
+    def map_updating_cells(self) -> dict[int, Cell]:
         """For each neuron, the outermost Cell with states, such as a synapse, around it alone, which updates it."""
         found: dict[int, Cell] = {}
-        taken: set[int] = set()
+        assigned: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first
             inside = [below for _, below in cell.cells_and_names()]
             neurons = [below for below in inside if id(below) in self.cells]
             alone = len(neurons) == 1 and not any(isinstance(below, WEIGHTED) for below in inside)
-            outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in taken
-            if outer or (id(cell) in self.cells and id(cell) not in taken):
+            outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in assigned
+            if outer or (id(cell) in self.cells and id(cell) not in assigned):
                 found[id(cell)] = neurons[0]
-                taken.add(id(neurons[0]))
+                assigned.add(id(neurons[0]))
         return found
 
-    def changed(self) -> bool:
+    def have_changed(self) -> bool:
         """True if Cells of the network, or their names, have changed."""
         return self.structure != _structure(dict(all_paths(self.net)))
 
-    def chosen(self, choice: Any, what: str) -> frozenset[int]:
+    def select(self, choice: Any, what: str) -> frozenset[int]:
         """The neurons selected by True, a name, a Cell, or several of these."""
         if choice is None or isinstance(choice, bool):
             return frozenset(self.cells) if choice else frozenset()
@@ -82,12 +82,12 @@ class Neurons:
             choice_words = repr(choice) if isinstance(choice, str) else f"the {type(choice).__name__} given"
             raise ArgumentError(
                 f"monitor: {what}: {choice_words} is not in {type(self.net).__name__}. Its neurons are "
-                f"{self.listed()}; or give True for all of them."
+                f"{self.list_names()}; or give True for all of them."
             )
         neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
         if not neurons:
             raise ArgumentError(
-                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are {self.listed()}."
+                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are {self.list_names()}."
             )
         return neurons
 
@@ -97,7 +97,7 @@ class Neurons:
         run = [cell for cell, by_its_runner in named.values() if by_its_runner]
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
-    def listed(self) -> str:
+    def list_names(self) -> str:
         """The names for messages, with the layers that cannot be recorded."""
         unseen = f" (not recorded, because they run their time steps themselves: {', '.join(self.unseen)})"
         return (", ".join(self.names()) or "none") + (unseen if self.unseen else "")
@@ -168,7 +168,7 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
     return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
 
 
-def number_of_v(cell: Cell, states: int) -> int:
+def index_of_potential(cell: Cell, states: int) -> int:
     """The index of the potential among a neuron's states: the state called v, or else the first."""
     names = list(inspect.signature(cell.construct).parameters)[1 : 1 + states]
     return names.index("v") if "v" in names else 0

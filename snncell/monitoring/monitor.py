@@ -41,7 +41,7 @@ class Recorded(Mapping[str, Array]):
 
     def before_end(self, name: Any) -> Array | None:
         """A mask (T, B) of the steps before the end of each sample; None without lengths."""
-        return self._monitor._recorder.there(self._call, self._monitor._resolve(name))
+        return self._monitor._recorder.step_mask(self._call, self._monitor._resolve(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series)
@@ -226,18 +226,18 @@ class Monitor:
                 f"output, m.spikes[{layer!r}], is its potential."
             )
         fired = sum((array != 0).sum((0, 1)) for array in arrays)
-        there = [self._recorder.there(call, layer) for call in kept]
+        there = [self._recorder.step_mask(call, layer) for call in kept]
         steps = [math.prod(a.shape[:2]) if t is None else t.sum() for a, t in zip(arrays, there, strict=True)]
         return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Any]:
         """The `Cost` of each layer with weights in the last call; with `every`, an estimate."""
-        costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._counted())
+        costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._last_counted_call())
         return costs
 
     def synops(self) -> float:
         """The synaptic operations per sample of the last call, over all layers with weights; needs `inputs=True`."""
-        synops: float = plugin("synaptic operations")(self._recorder.neurons, self._counted())
+        synops: float = plugin("synaptic operations")(self._recorder.neurons, self._last_counted_call())
         return synops
 
     def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Any:
@@ -247,10 +247,10 @@ class Monitor:
         `neurons` or `samples`, the number of spikes is an estimate from the recorded part.
         """
         estimate = plugin("energy estimate")(hardware, baseline, reuse)
-        call = self._counted(weights=False)
-        return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.there, call))
+        call = self._last_counted_call(weights=False)
+        return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
-    def _counted(self, weights: bool = True) -> RecordedCall:
+    def _last_counted_call(self, weights: bool = True) -> RecordedCall:
         """The last call, with recorded inputs of layers with weights or steps of neurons; else a RecordError."""
         call = self._last
         if not (call.inputs if weights else call.order):
@@ -285,7 +285,7 @@ class Monitor:
             return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
         if name not in self._recorder.cells:
             others = ", ".join(self._recorder.cells) or "none"
-            return f"Recorded layers: {others}; the network's neurons: {self._recorder.neurons.listed()}."
+            return f"Recorded layers: {others}; the network's neurons: {self._recorder.neurons.list_names()}."
         if id(self._recorder.cells[name]) not in self._recorder.chosen_ids[kind]:
             return f"Record it with monitor(net, {kind}=True)."
         if kind == "grad":

@@ -15,7 +15,7 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
+from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, index_of_potential, layer_name
 from snncell.nn.time.axis import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
@@ -168,15 +168,15 @@ class Recorder:
 
     def _look(self, neurons: Neurons) -> None:
         self.neurons = neurons
-        self.chosen_ids = {kind: neurons.chosen(one, kind) for kind, one in self._requests.items()}
+        self.chosen_ids = {kind: neurons.select(one, kind) for kind, one in self._requests.items()}
         self._running = CellStack(neurons.paths)
-        self._updates = neurons.updated_by() if self.inputs else {}
+        self._updates = neurons.map_updating_cells() if self.inputs else {}
         token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
         self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
 
     def look_again(self) -> None:
         """Update the list of neurons after a change of the network."""
-        if self.neurons.changed():
+        if self.neurons.have_changed():
             self._look(Neurons(self.neurons.net))
 
     @property
@@ -243,7 +243,7 @@ class Recorder:
             for output in outputs:
                 note(visit._replace(kind="spikes"), output)
         if records["v"] and isinstance(result, tuple) and len(result) > 1:
-            for state in structure.flatten(result[1 + number_of_v(cell, len(result) - 1)])[0][:1]:
+            for state in structure.flatten(result[1 + index_of_potential(cell, len(result) - 1)])[0][:1]:
                 note(visit._replace(kind="v"), state)
         return result
 
@@ -280,8 +280,8 @@ class Recorder:
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
-    def there(self, call: RecordedCall, name: str) -> Array | None:
-        """A mask (T, B) of the steps before the end of each sample; None without lengths, or with another batch's."""
+    def step_mask(self, call: RecordedCall, name: str) -> Array | None:
+        """Return a mask (T, B) of the steps before the end of each sample; None without lengths for this batch."""
         counts, series = call.lengths_of(name), call.series["spikes"][name]
         if counts is None:
             return None

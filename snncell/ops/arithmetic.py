@@ -381,11 +381,11 @@ def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> 
         min = None if type(min) is int and min <= limits.min else min
         max = None if type(max) is int and max >= limits.max else max
     # Comparisons instead of maximum and minimum, so that x on a bound keeps its whole gradient, and NaN stays NaN.
-    low: Tensor = x if min is None else where(_past(less, x, min), min, x)
-    return low if max is None else where(_past(greater, low, max), max, low)
+    low: Tensor = x if min is None else where(_is_beyond(less, x, min), min, x)
+    return low if max is None else where(_is_beyond(greater, low, max), max, low)
 
 
-def _past(compare: Any, x: Tensor, bound: Any) -> Tensor:
+def _is_beyond(compare: Any, x: Tensor, bound: Any) -> Tensor:
     """True where the bound replaces x: where x is beyond it, and where the bound is NaN."""
     beyond: Tensor = compare(x, bound)
     number = isinstance(bound, (int, float)) and bound == bound

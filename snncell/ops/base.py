@@ -18,7 +18,7 @@ from snncell.compiler.ir.operations import CAST, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale
+from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale_error
 from snncell.tape.tensor import Tensor, on_device_of, place_array, snapshot, to_array, wrap
 
 __all__ = [
@@ -202,7 +202,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
     """Convert numbers and arrays to a constant Tensor, and return a Tensor unchanged."""
     if isinstance(x, Tensor):
         if TRACING.trace is None and isinstance(x._data, Value):  # it belongs to a trace that has ended
-            raise stale()
+            raise stale_error()
         return x
     if isinstance(x, EventLists):
         raise DTypeError(

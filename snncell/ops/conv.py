@@ -250,14 +250,18 @@ def conv_transpose2d(
     lengths, size = _lengths_of(x, "an input", name), _lengths_of(weight, "a weight", name)
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
-    cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
+    cut = _result_bounds(
+        whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding
+    )
     options = {"stride": steps, "before": tuple(low for low, _ in cut), "dilation": spread, "groups": parts}
     lengths = tuple(max(0, length + high - low) for length, (low, high) in zip(whole, cut, strict=True))
     out: Tensor = _conv_back.bind(x, weight, lengths=lengths, **options)
     return out if bias is None else out + _bias_of(bias, out.shape[1], 2, name)
 
 
-def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
+def _result_bounds(
+    whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any
+) -> list[tuple[int, int]]:
     """For each axis, the start of the result in the full output, and its end relative to the full output's end."""
     name = "conv_transpose2d"
     if mode == "same":  # cut both sides, and one more element at the end if the number is odd; or extend the end

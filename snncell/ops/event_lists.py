@@ -117,11 +117,11 @@ class _Convolved(OfLists):
     """Convolution of images, given as event lists, with a weight, or the gradient of the weight."""
 
     def __init__(self, name: str, like: Convolution | ConvolutionWeight, fast: Any, general: Any) -> None:
-        super().__init__(name, self._evaluated, self._specs)
+        super().__init__(name, self._evaluate, self._specs)
         self._like, self._fast, self._general = like, fast, general
 
-    def _evaluated(self, x: Any, y: Any, **options: Any) -> Any:
-        if isinstance(x, csr.Rows) and direct.takes(x, y):
+    def _evaluate(self, x: Any, y: Any, **options: Any) -> Any:
+        if isinstance(x, csr.Rows) and direct.supports(x, y):
             return self._fast(x, y, **options)
         return self._general(csr.fill_rows(x, y.dtype) if isinstance(x, csr.Rows) else x, y, **options)
 

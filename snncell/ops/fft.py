@@ -26,7 +26,7 @@ __all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
 def _transform(name: str, there: Callable[..., Any]) -> Primitive:
     """An operation from `scipy.fft`, imported on first use because the import is slow."""
     op = Primitive(name, lambda *args, **options: getattr(import_once("scipy.fft"), name)(*args, **options))
-    op.def_there(there)
+    op.def_on_gpu(there)
     return op
 
 
@@ -103,8 +103,8 @@ def _complex_of(x: Tensor) -> Any:
 
 
 _real, _imag = Primitive("real", lambda x: x.real), Primitive("imag", lambda x: x.imag)
-_real.def_there(complexes.real)
-_imag.def_there(complexes.imag)
+_real.def_on_gpu(complexes.real)
+_imag.def_on_gpu(complexes.imag)
 
 for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
     with_axis_of_steps(_op)  # transforms use the last axis

@@ -71,7 +71,8 @@ def _refuse_positions(
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
-# `only_within`, the name of an index in errors, refuses negative positions; with None they count from the end.
+# `only_within` is the name of an index in errors. If it is None, negative positions count from the end; otherwise they
+# are errors.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse_positions(lowest, highest, -length if within is None else 0, length, within or "gather: index")
@@ -95,7 +96,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
     return out
 
 
-_scatter_add.def_there(indexing.scatter_add)
+_scatter_add.def_on_gpu(indexing.scatter_add)
 _scatter_add.def_bprop(lambda _x, indices, _out, dout, *, axis, shape: (gather(dout, indices, axis), None))
 
 
@@ -136,7 +137,7 @@ _scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_su
 scatter_add_primitive = _scatter_add
 
 
-_gather.def_there(lambda x, indices, axis, only_within: indexing.take(x, indices, axis))
+_gather.def_on_gpu(lambda x, indices, axis, only_within: indexing.take(x, indices, axis))
 
 
 @_gather.def_bprop
@@ -164,7 +165,7 @@ def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at non-negative `indices`; errors call an index out of range `name`."""
+    """Rows of `table` at non-negative `indices`; `name` is the name of the indices in errors."""
     where = as_tensor(indices, name)
     if where.dtype.category != 1:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
@@ -191,7 +192,7 @@ _one_hot.no_gradient()
 with_axis_of_steps(_one_hot, axis_behind_steps)
 
 
-@_one_hot.def_there
+@_one_hot.def_on_gpu
 def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     order = list(range(indices.ndim))
     order.insert(axis, indices.ndim)

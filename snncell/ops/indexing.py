@@ -245,7 +245,7 @@ def write_positions(x: Any, positions: Any, values: Any) -> Any:
 
 
 write_positions.name = "scatter"
-write_positions.def_there(scatters.put)
+write_positions.def_on_gpu(scatters.put)
 
 
 def _write_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

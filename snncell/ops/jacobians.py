@@ -64,7 +64,7 @@ def jacrev(
         for number, leaf in enumerate(leaves):
             rows = _along_each(leaves, number, lambda seeds: recording.pull(out, seeds, release=False)[0], recording)
             of_outputs.append([_jacobian(own, 0, leaf, x) for own, x in zip(rows, chosen, strict=True)])
-        result = structure.unflatten(tree, map(_bare, of_outputs))
+        result = structure.unflatten(tree, map(_linear_map, of_outputs))
         return (result, aux) if has_aux else result
 
     return wraps(fn, jacobian)
@@ -89,7 +89,7 @@ def jacfwd(
         for number, x in enumerate(chosen):
             columns = _along_each(chosen, number, lambda v: structure.flatten(linear.along(v))[0], linear.reverse)
             of_arguments.append([_jacobian(own, -1, out, x) for own, out in zip(columns, leaves, strict=True)])
-        result = structure.unflatten(tree, map(_bare, zip(*of_arguments, strict=True)))
+        result = structure.unflatten(tree, map(_linear_map, zip(*of_arguments, strict=True)))
         return (result, linear.aux) if has_aux else result
 
     return wraps(fn, jacobian)
@@ -160,7 +160,7 @@ def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:
     return reshape(last, (*out.shape, *x.shape))
 
 
-def _bare(several: Sequence[Any]) -> Any:
+def _linear_map(several: Sequence[Any]) -> Any:
     return several[0] if len(several) == 1 else tuple(several)
 
 

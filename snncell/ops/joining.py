@@ -74,7 +74,7 @@ with_axis_of_steps(_pieces_op, axis_behind_steps)
 _pieces_op.additive = True
 
 
-@_pieces_op.def_there
+@_pieces_op.def_on_gpu
 def _(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
     ends = zip((0, *bounds), (*bounds, x.shape[axis]), strict=True)
     return tuple(x[(slice(None),) * axis + (slice(first, last),)] for first, last in ends)

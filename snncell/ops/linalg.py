@@ -133,7 +133,7 @@ def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict
 
 _einsum.over_time = partial(_einsum_of_steps, summed=False)
 _einsum.summed = partial(_einsum_of_steps, summed=True)
-_einsum.def_there(lambda *arrays, equation: device_einsum.einsum(equation, arrays))
+_einsum.def_on_gpu(lambda *arrays, equation: device_einsum.einsum(equation, arrays))
 
 
 @_einsum.def_bprop
@@ -171,7 +171,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
         Tensor(shape=[3], dtype=Float32, value= [ 9.00000000e+00,  9.00000000e+00,  9.00000000e+00])
     """
     tensors = same_dtype([as_tensor(x, "einsum") for x in operands], "einsum") if operands else []
-    terms, out = _explicit(equation, tensors)
+    terms, out = _expand_ellipsis(equation, tensors)
     lengths: dict[str, int] = {}
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         for letter, length in zip(term, x.shape, strict=True):
@@ -202,7 +202,7 @@ def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
         tensors[position] = sh.broadcast_to(x, shape)
 
 
-def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
+def _expand_ellipsis(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, with `...` replaced by letters."""
     if not isinstance(equation, str):
         raise ArgumentError(f"einsum: the first argument is the equation, a str, not {equation!r}.")

@@ -118,37 +118,37 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
 # --- On the device: windows as a view, and its adjoint ----------------------------------------------------------------
 
 
-@_max_pool.def_there
+@_max_pool.def_on_gpu
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
     places = functions.argmax(view, view.ndim - 1)
     return indexing.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
 
 
-@_largest.def_there
+@_largest.def_on_gpu
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
     return indexing.pick(view, functions.argmax(view, view.ndim - 1))
 
 
-@_unpool.def_there
+@_unpool.def_on_gpu
 def _(x: Any, places: Any, windows: Windows, lengths: Ints) -> Any:
     return _fold_windows(indexing.place(x, places, windows.elements), windows, lengths)
 
 
-@_pick.def_there
+@_pick.def_on_gpu
 def _(x: Any, places: Any, windows: Windows) -> Any:
     return indexing.pick(_view_windows(x, windows, 0.0), places)
 
 
-@_sum_pool.def_there
+@_sum_pool.def_on_gpu
 def _(x: Any, windows: Windows, divisor: int) -> Any:
     view = _view_windows(x, windows, 0.0)
     total = DEVICE.sum(view, (view.ndim - 1,))
     return total if divisor == 1 else arithmetic.div.on_device([total, divisor], {})
 
 
-@_spread.def_there
+@_spread.def_on_gpu
 def _(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
     share = x if divisor == 1 else arithmetic.div.on_device([x, divisor], {})
     return _fold_windows(share.reshape(*x.shape, 1).broadcast_to((*x.shape, windows.elements)), windows, lengths)

@@ -45,7 +45,7 @@ from snncell.ops.base import (
 )
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import RECORDING, TRACING, here, in_turn
+from snncell.tape.state import RECORDING, TRACING, current_space, in_turn
 from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 __all__ = [
@@ -129,15 +129,15 @@ def next_key() -> Tensor:
     """The key of the next draw, on the device of that draw. It also advances the key."""
     if TRACING.trace is None:
         in_turn()
-    if TRACING.trace is None and (IN_USE or here() is not HOST):  # a Program's plan moves the key itself
-        _state._data = move_to_space(_state._data, here())
+    if TRACING.trace is None and (IN_USE or current_space() is not HOST):  # a Program's plan moves the key itself
+        _state._data = move_to_space(_state._data, current_space())
     key = _state.value()
     _state.assign(_following.bind(key), "random")
     return key
 
 
 _following = Primitive("following", lambda key: key + np.array([0, 1]))
-_following.def_there(philox.next_key)
+_following.def_on_gpu(philox.next_key)
 _following.no_gradient()
 
 
@@ -230,7 +230,7 @@ def _permutation(key: Any, n: int) -> Any:
 
 
 for _op in (_uniform, _normal, _integers, _permutation):
-    _op.def_there(getattr(philox, _op.name))
+    _op.def_on_gpu(getattr(philox, _op.name))
     _op.no_gradient()
 
 
@@ -367,7 +367,7 @@ def _drop_out(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any
     return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
-@_drop_out.def_there
+@_drop_out.def_on_gpu
 def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
         return philox.drop_elements(x, key, keep_prob)

@@ -212,7 +212,7 @@ def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 _argmax, _argmin = Primitive("argmax", np.argmax), Primitive("argmin", np.argmin)
 
 for _op, _there in ((_argmax, lines.argmax), (_argmin, lines.argmin)):
-    _op.def_there(_there)
+    _op.def_on_gpu(_there)
     with_axis_of_steps(_op, axis_behind_steps)
     _op.no_gradient()
 
@@ -319,7 +319,7 @@ def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -
 
 
 _cumsum = Primitive("cumsum", sums.running)
-_cumsum.def_there(lines.cumsum)
+_cumsum.def_on_gpu(lines.cumsum)
 with_axis_of_steps(_cumsum, axis_behind_steps)
 _cumsum.additive = True
 

@@ -26,7 +26,7 @@ def _argsort(x: Any) -> Any:
     return np.argsort(x, axis=-1, kind="stable")
 
 
-_argsort.def_there(rows.argsort)
+_argsort.def_on_gpu(rows.argsort)
 _argsort.no_gradient()
 
 
@@ -47,8 +47,8 @@ for _op in (_argsort, _along, _back):
     with_axis_of_steps(_op)  # they use the last axis
 
 
-_along.def_there(rows.along)
-_back.def_there(rows.back)
+_along.def_on_gpu(rows.along)
+_back.def_on_gpu(rows.back)
 _along.def_bprop(lambda _x, order, _out, dout: (_back.bind(dout, order), None))
 _back.def_bprop(lambda _x, order, _out, dout: (_along.bind(dout, order), None))
 
@@ -197,7 +197,7 @@ def _searchsorted_over_time(arrays: Sequence[Any], varying: Sequence[bool], attr
 
 _searchsorted.name = "searchsorted"
 _searchsorted.over_time = _searchsorted_over_time
-_searchsorted.def_there(rows.places)
+_searchsorted.def_on_gpu(rows.places)
 _searchsorted.no_gradient()
 
 

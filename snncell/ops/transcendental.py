@@ -227,7 +227,7 @@ def erf(x: Any) -> Any:
 def _special(name: str, there: Callable[..., Any], bprop: Callable[..., Sequence[Any]]) -> Primitive:
     """An operation from `scipy.special`, imported on first use because the import takes 0.1 s."""
     op = Primitive(name, lambda x: getattr(import_once("scipy.special"), name)(x).astype(x.dtype, copy=False))
-    op.def_there(there)
+    op.def_on_gpu(there)
     op.def_bprop(bprop)
     with_axis_of_steps(op)
     return op

@@ -20,7 +20,7 @@ from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError, cut
 from snncell.monitoring import Monitor
-from snncell.monitoring.layers import number_of_v
+from snncell.monitoring.layers import index_of_potential
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.multistep import MultiStep, initial_states
 from snncell.nn.time.states import Recurrent, find_statefuls, put_aside
@@ -130,7 +130,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
         x = ops.zeros((1, *features)).to(place)
         with on_device_of(x):
             states = list(initial_states(cell, x))
-        number = number_of_v(cell, len(states))
+        number = index_of_potential(cell, len(states))
         moved = [state + NUDGE if n == number else state for n, state in enumerate(states)]
         with replaying(present_key()):
             before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))

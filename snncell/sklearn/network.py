@@ -39,7 +39,7 @@ class Scores(Cell):
         self.encoder, self.steps = encoder, steps  # a name of `ENCODERS`, a function (x, steps), or None; and T
         self.network: Cell | None = None  # (T, B, F), or (B, F) without an encoder -> (T, B, C) or (B, C)
 
-    def encoded(self, x: Tensor) -> Tensor:
+    def encode(self, x: Tensor) -> Tensor:
         """The input of the network. Axes after B of an encoder's output (T, B, ...) are flattened."""
         if self.encoder is None:
             return x
@@ -49,14 +49,14 @@ class Scores(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         assert self.network is not None
-        scores: Tensor = self.network(self.encoded(x))
+        scores: Tensor = self.network(self.encode(x))
         return scores.mean(0) if scores.ndim == 3 else scores
 
 
 def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any], outputs: int) -> Scores:
     """Make the network for the settings, given one sample (1, F) and the number of outputs."""
     scores = Scores(settings["encoder"], settings["steps"])
-    inputs = scores.encoded(Tensor(sample)).shape[-1]
+    inputs = scores.encode(Tensor(sample)).shape[-1]
     factory = settings["network"]
     if factory is None:
         if settings["encoder"] is None:
@@ -101,26 +101,26 @@ def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Ce
     return nn.SequentialCell(*layers, nn.Dense(inputs, outputs))
 
 
-def make_setting(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
+def make_setting(who: str, name: str, value: Any, module: ModuleType, kind: type) -> Any:
     """Make an object of a class `kind` from a setting: a class name, a class or function, or an object to copy."""
     if isinstance(value, kind) and not isinstance(value, type):
         return copy.deepcopy(value)
-    maker = find_class(who, name, value, face, kind) if isinstance(value, str) else value
+    maker = find_class(who, name, value, module, kind) if isinstance(value, str) else value
     found = maker
     if callable(maker) and not isinstance(maker, Cell):
         found = _call_maker(who, name, maker, "a function () or a class without arguments")
     if not isinstance(found, kind):
         own = " To use your own network of Cells, pass network=." if isinstance(found, Cell) else ""
         raise ArgumentError(
-            f"{who}: {name} must be the name of a class in {face.__name__}, such a class, a function that makes an "
+            f"{who}: {name} must be the name of a class in {module.__name__}, such a class, a function that makes an "
             f"object of it, or a {kind.__name__}, not {came(found)}.{own}"
         )
     return found
 
 
-def find_class(who: str, name: str, value: str, face: ModuleType, kind: type) -> Any:
+def find_class(who: str, name: str, value: str, module: ModuleType, kind: type) -> Any:
     """Look up a class of a module by name."""
-    classes = {one: getattr(face, one) for one in face.__all__ if isinstance(getattr(face, one), type)}
+    classes = {one: getattr(module, one) for one in module.__all__ if isinstance(getattr(module, one), type)}
     known = [one for one, found in classes.items() if issubclass(found, kind) and found is not kind]
     if value not in known:
         raise ArgumentError(

@@ -14,7 +14,7 @@ from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field
-from snncell.cell.ranges import Derived, Range, check_constant, numbers_of, quote_value, unknown
+from snncell.cell.ranges import Derived, Range, check_constant, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING
@@ -80,7 +80,7 @@ class Surrogate(Ranged, Cell):
                 f"{who}: {name} is a Tensor that is being differentiated, but no gradient would reach it. Pass a "
                 f"Parameter, which is learned, or ops.stop_gradient({name})."
             )
-        if not unknown(value) and not domain.holds(value):  # a traced Tensor has no value yet
+        if not is_traced(value) and not domain.holds(value):  # a traced Tensor has no value yet
             every = " in every element" if isinstance(value, Tensor) else ""
             numbers = numbers_of(value).tolist() if every else value
             raise ArgumentError(f"{who}: {name} {domain.words()}{every}, not {quote_value(numbers)}{hint}.")

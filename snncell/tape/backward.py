@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.shown import came
-from snncell.base.frames import Reversing, tells
+from snncell.base.frames import Reversing, frame_mark
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, move_to_space
 from snncell.tape.state import CHECKING, Entry, settings
@@ -22,7 +22,7 @@ def watch_input(x: Tensor) -> Tensor:
     return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
 
 
-@tells(Reversing, lambda local: Reversing(local["entry"].line) if "entry" in local else None)
+@frame_mark(Reversing, lambda local: Reversing(local["entry"].line) if "entry" in local else None)
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:

@@ -19,7 +19,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from snncell.base import config
-from snncell.base.frames import PACKAGE, Reversing, Running, Updating, is_machinery, layer_among, mark_of, text_of
+from snncell.base.frames import (
+    PACKAGE,
+    Reversing,
+    Running,
+    Updating,
+    describe_frame,
+    is_machinery,
+    layer_among,
+    mark_of,
+)
 from snncell.base.signals import hold_attributes
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
@@ -100,10 +109,10 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """The line of the user's code that is running, with the Cells that run there, and with `arguments` their arguments.
+    """Return the running line of the user's code with the running Cells, and with `arguments` also their arguments.
 
-    While a loop is replayed, `floor` is the frame of the replay and `home` the line that called the loop. The walk up
-    the stack ends at `floor`, and frames above it are reported as `home`.
+    During the replay of a loop, the walk up the stack ends at `floor`, the frame of the replay. Above it, the result is
+    `home`, the line that called the loop.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
@@ -121,8 +130,8 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
             if not cells or cells[-1].cell is not mark.cell:  # a Cell calls itself to switch devices
                 cells.append(mark if arguments else Running(mark.cell, ()))
         elif not is_machinery(frame):
-            line = line or text_of(frame)
-            caller = caller or ("" if frame.f_code.co_filename.startswith(PACKAGE) else text_of(frame))
+            line = line or describe_frame(frame)
+            caller = caller or ("" if frame.f_code.co_filename.startswith(PACKAGE) else describe_frame(frame))
             if isinstance(mark, Updating):
                 about = about or f" (Parameter {mark.parameter.name!r}{_owner(mark.parameter)})"
         if outer is not None:
@@ -150,8 +159,8 @@ def pause_watch() -> AbstractContextManager[Any]:
     return hold_attributes(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
-def at_home(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
-    """Context manager: report operations called by the frame `floor` at the line `home`."""
+def report_at(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
+    """Context manager: in errors of operations that the frame `floor` calls, report the line `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
     return hold_attributes(vars(_THREAD), {"floor": floor, "home": home}, before)
 
@@ -169,14 +178,14 @@ class Spot(NamedTuple):
         return f"{self.kind}{at}" + (f" (and {self.others} more, of {math.prod(self.shape)})" if self.others else "")
 
 
-def spot_in(data: Any) -> Spot | None:
-    """The first NaN of an array, a Tensor or a number, or else the first inf; None if all elements are finite."""
+def find_nonfinite(data: Any) -> Spot | None:
+    """Find the first NaN of an array, a Tensor or a number, or else the first inf; None if all elements are finite."""
     data = data._data if isinstance(data, Tensor) else data
     if isinstance(data, (float, complex)):
         data = np.asarray(data)
     if getattr(data, "dtype", None) not in INEXACT:
         return None
-    array = HOST.widened(data.host() if isinstance(data, DeviceArray) else data)
+    array = HOST.widen(data.host() if isinstance(data, DeviceArray) else data)
     fine = np.isfinite(array)
     if fine.all():
         return None
@@ -237,16 +246,16 @@ class FiniteWatch:
         if _THREAD.paused or not op.watched:
             return
         for part in data if op.multiple else (data,):
-            if part.dtype in INEXACT and (spot := spot_in(part)) is not None:
-                self._tell(op, inputs, spot, attrs)
+            if part.dtype in INEXACT and (spot := find_nonfinite(part)) is not None:
+                self._raise_fault(op, inputs, spot, attrs)
 
-    def _tell(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
+    def _raise_fault(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
-        spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
+        spots = [(n, x, at) for n, x in enumerate(inputs) if (at := find_nonfinite(x)) is not None]
         # inf in an operand may be intended, as in a mask; NaN, or inf in a weight, is an error.
         weights = {n for n, x, _ in spots if isinstance(x, Parameter) and x.requires_grad}
         wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or n in weights]
-        has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
+        has_inf_operand = len(spots) > len(wrong) or any(find_nonfinite(value) is not None for value in attrs.values())
         if spot.kind != "NaN" and has_inf_operand:
             return
         if wrong:
@@ -262,7 +271,7 @@ class FiniteWatch:
         """Raise a NotFiniteError if the gradient that `who` returned for `what` is not finite."""
         if _THREAD.paused or grad is None or TRACING.trace is not None:
             return
-        if (spot := spot_in(grad)) is not None:
+        if (spot := find_nonfinite(grad)) is not None:
             cause = f"for {what}, but no checked operation produced it"
             raise Fault(who, spot, cause, self.place()).error()
 

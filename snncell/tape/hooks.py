@@ -113,8 +113,8 @@ def tap(x: Any, label: Label) -> Any:
     return wrap(data, entry)
 
 
-def beyond_taps(entry: Entry, index: int) -> tuple[Entry, int]:
-    """The entry and index that computed a Value, skipping the entries of taps."""
+def skip_taps(entry: Entry, index: int) -> tuple[Entry, int]:
+    """Return the entry and index that computed a Value; entries of taps are skipped."""
     while isinstance(entry.op, _Tap):
         (parent,), (index,) = entry.parents, entry.indices
         assert parent is not None  # `tap` leaves Tensors without an entry alone

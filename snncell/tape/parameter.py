@@ -218,7 +218,7 @@ class Parameter(Tensor):
         source, target = space_of(array), space_of(self._data)
         # A single element, such as an optimiser's counter, may be anywhere, because `Plan` moves those.
         moves = target is not source and array.size > 1 and not self.follows
-        return self.write_of(move_to_space(array, target) if moves else source.of_its_own(array))
+        return self.write_of(move_to_space(array, target) if moves else source.without_base(array))
 
     def move(self, device: str) -> None:
         """Move the value to "cpu" or "gpu"."""

@@ -28,7 +28,7 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape import structure
 from snncell.tape.backward import with_zeros
-from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Value, add_entry, quietly, stale
+from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Value, add_entry, quietly, stale_error
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
@@ -67,7 +67,7 @@ class Primitive:
     upper_bound: Callable[..., int] | None = None
     outside = False  # whether it communicates with other processes, so it cannot be part of a CUDA graph
     early = False  # whether to run it as soon as its operands exist, because it starts asynchronous work
-    device_evaluate: Callable[..., Any] | None = None  # the forward pass on the GPU, set by `def_there`
+    device_evaluate: Callable[..., Any] | None = None  # the forward pass on the GPU, set by `def_on_gpu`
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Primitive:
         self.bprop = bprop
         return bprop
 
-    def def_there(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    def def_on_gpu(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
         """Define the forward pass on the GPU: `evaluate(*arrays, **attrs)`, with kernels of `kernels/cuda`."""
         self.device_evaluate = evaluate
         return evaluate
@@ -141,7 +141,11 @@ class Primitive:
         on_gpu = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
             special = on_gpu or STORED_IN_USE
-            data = self._in(DEVICE if on_gpu else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
+            data = (
+                self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs)
+                if special
+                else self.evaluate(*arrays, **attrs)
+            )
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
@@ -153,10 +157,10 @@ class Primitive:
         if type(data) is np.ndarray or (IN_USE and isinstance(data, DeviceArray)):
             return data
         if any(isinstance(array, Value) for array in arrays):
-            raise stale()
+            raise stale_error()
         return np.asarray(data)
 
-    def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    def _evaluate_in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in a space. Storage formats are widened and narrowed again, unless `as_stored` lists the device."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
@@ -164,14 +168,14 @@ class Primitive:
         if narrow is None or space.device in self.as_stored:
             return rule(arrays, attrs)
         wide = compute_dtype(narrow)
-        data = rule([space.widened(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
+        data = rule([space.widen(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
         if wide in dtypes:  # float16 with float32 gives float32
             return data
         parts = [space.cast(x, narrow) if x.dtype == wide else x for x in (data if self.multiple else (data,))]
         return tuple(parts) if self.multiple else parts[0]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on the GPU: by `def_there`, or by `evaluate`, whose NumPy functions dispatch on device arrays."""
+        """Evaluate on the GPU: by `def_on_gpu`, or by `evaluate`, whose NumPy functions dispatch on device arrays."""
         operands = DEVICE.operands(arrays, self.name)
         try:
             return (self.device_evaluate or self.evaluate)(*operands, **attrs)
@@ -181,7 +185,7 @@ class Primitive:
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
         """The error for inputs that the forward pass refused."""
         if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
-            return stale()
+            return stale_error()
         operands = ", ".join(_describe(x) for x in inputs)
         options = "".join(f", {key}={show(value)}" for key, value in attrs.items())
         kind = next((ours for theirs, ours in _REFUSALS if isinstance(error, theirs)), ShapeError)
@@ -258,8 +262,8 @@ class Primitive:
         """The known kernels that the first run will build, as arguments for `build`."""
         return []
 
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Its lines in the output of `explain`."""
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+        """Return lines for the output of `explain`."""
         return []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:

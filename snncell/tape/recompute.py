@@ -76,7 +76,7 @@ class _RecomputedCall:
     def first(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], Any, list[Tensor]]:
         """The results without tape entries, their structure, and the outside tape outputs that the block reads."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
-        sources = [_beginning_at(leaf) for leaf in leaves]
+        sources = [_as_source(leaf) for leaf in leaves]
         # A Cell's Parameters may be written before the backward pass runs.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
@@ -97,7 +97,7 @@ class _RecomputedCall:
         own = {*entries, *(source._entry for source in sources)}
         parents = [pair for entry in entries for pair in zip(entry.parents, entry.indices, strict=True)]
         parents += [(out._entry, out._index) for out in outs]  # outside Tensors that the block returns
-        outside = {(e, n): _at(e, n) for e, n in parents if e is not None and e not in own}
+        outside = {(e, n): _stand_in(e, n) for e, n in parents if e is not None and e not in own}
         return [wrap(out._data) for out in outs], tree, list(outside.values())
 
     def _changed_cell(self) -> Any:
@@ -143,7 +143,7 @@ class _RecomputedCall:
         return [*(spread.get(n) for n in range(len(leaves))), *(of_outside or ())]
 
 
-def _beginning_at(leaf: Tensor) -> Tensor:
+def _as_source(leaf: Tensor) -> Tensor:
     """An argument of a block as a new source of gradients. It shares the hooks, so that they see the whole gradient."""
     x = snapshot(leaf)
     if x._entry is None:  # keep constants constant, because event lists, for example, have no gradient
@@ -157,7 +157,7 @@ def _shapes(outs: Sequence[Tensor]) -> list[Any]:
     return [(out.shape, out._data.dtype.name) for out in outs]
 
 
-def _at(entry: Entry, index: int) -> Tensor:
+def _stand_in(entry: Entry, index: int) -> Tensor:
     """A Tensor without memory that represents output `index` of a tape entry."""
     shape, dtype = entry.specs[index]
     return wrap(np.broadcast_to(np.zeros((), dtype), shape), entry, index)

@@ -87,8 +87,8 @@ class Tape:
         return [entry for reference in self.entries if (entry := reference()) is not None]
 
 
-def stale() -> TraceError:
-    """The error for a traced Tensor that is used after its trace has ended."""
+def stale_error() -> TraceError:
+    """Return the error for a traced Tensor that is used after its trace has ended."""
     return TraceError(
         "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
         "traced. It was kept, for example in a list, but has no value outside. Return it from the function."
@@ -128,7 +128,7 @@ class Value:
         trace.count += 1
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise stale()
+        raise stale_error()
 
     @property
     def spec(self) -> tuple[tuple[int, ...], Any]:
@@ -207,8 +207,8 @@ CHECKING = _CheckingState()
 _OBJECT_OF = {name: state for state in (RECORDING, TRACING, CHECKING) for name in dir(type(state)) if name[0] != "_"}
 
 
-def here() -> Space:
-    """The space where new Tensors are created: that of the running Cell's inputs, or else that of `set_context`."""
+def current_space() -> Space:
+    """Return the space of new Tensors: that of the inputs of the running Cell, or else that of `set_context`."""
     return RECORDING.space or (HOST if SETTINGS["device_target"] == "CPU" else DEVICE)
 
 
@@ -280,7 +280,7 @@ def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
 
 
 def record_on(tape: Tape) -> AbstractContextManager[Any]:
-    """Context manager: record on a new tape, whose entries the active tape gets at the end, as they belong to both."""
+    """Context manager: record on a new tape. At the end, the active tape gets its entries, too."""
     outer = RECORDING.tape
     tape.depth = 1 if outer is None else 1 + outer.depth
     passed_on = () if outer is None else (partial(outer.entries.extend, tape.entries),)

@@ -28,7 +28,7 @@ from snncell.errors import (
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
-from snncell.tape.state import TRACING, Entry, here, settings, stale
+from snncell.tape.state import TRACING, Entry, current_space, settings, stale_error
 
 
 class Tensor:
@@ -198,7 +198,7 @@ class Tensor:
             return array
         if isinstance(self._data, np.ndarray) and (TRACING.trace is None or type(self) is Tensor):
             return self._data  # not for a Parameter in a trace, because its value may differ when the Program runs
-        raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale()
+        raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale_error()
 
     def _hooks_on(self) -> Any:
         """The dict of hooks on its gradient; a temporary dict if it has no gradient, because no hook will run."""
@@ -323,7 +323,7 @@ class Tensor:
         form = "11.4e" if self.dtype is dtypes.float16 else "15.8e"
         styles: Any = {"float_kind": lambda x: format(float(x), form)}
         # NumPy cannot format bfloat16, so widen it.
-        return np.array2string(HOST.widened(self._data), separator=", ", formatter=styles)
+        return np.array2string(HOST.widen(self._data), separator=", ", formatter=styles)
 
     if TYPE_CHECKING:  # added by ops/methods.py
 
@@ -376,7 +376,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 def place_array(array: np.ndarray[Any, Any]) -> Any:
     """Move a new array to the device of new Tensors. In a trace it stays, because plans move their constants."""
     traced = TRACING.trace is not None and not TRACING.trace.eager
-    return array if traced or here() is HOST else move_to_space(array, here())
+    return array if traced or current_space() is HOST else move_to_space(array, current_space())
 
 
 def on_device_of(*tensors: Tensor) -> AbstractContextManager[Any]:
@@ -421,7 +421,7 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         source = _elements(data)
     else:
         try:
-            source = np.asarray(_plain(data))
+            source = np.asarray(_replace_tensors(data))
         except ValueError as error:
             raise ShapeError(f"Tensor: data: the nested list is ragged or holds no numbers: {error}") from None
         target = target or dtypes.default_of(source)
@@ -478,10 +478,10 @@ def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) 
             raise DTypeError(f"Tensor: {_short(data)} holds numbers that {target} cannot represent.")
 
 
-def _plain(data: Any) -> Any:
+def _replace_tensors(data: Any) -> Any:
     """Replace Tensors and other libraries' arrays in lists by their values."""
     if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
+        return [_replace_tensors(item) for item in data]
     if isinstance(data, Tensor):
         return data.asnumpy()
     return _elements(data) if hasattr(type(data), "__dlpack__") else data

@@ -20,7 +20,7 @@ from snncell.base.frames import Place, place_of_instruction, user_line
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import RECORDING, TRACING, Tape, Value, settings, stale
+from snncell.tape.state import RECORDING, TRACING, Tape, Value, settings, stale_error
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 _FIXES = {
@@ -88,7 +88,7 @@ class Trace:
             if data.trace is self:
                 return data
             if data.trace not in self.parents:
-                raise stale()
+                raise stale_error()
             # One Value with two tape entries (x and alias(x)) becomes two inputs, because each has its own gradient.
             place = (data, x._entry, x._index)
             if place not in self.captures:

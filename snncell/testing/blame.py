@@ -30,7 +30,7 @@ class WrongBprop(NamedTuple):
 
 
 def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], str]:
-    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and describes a wrong one."""
+    """Check each Cell with a bprop at inputs of the run, innermost first. Return rows, and describe a wrong bprop."""
     rows: list[Row] = []
     for path in net.deepest_first(samples):
         cell = net.cells[path]
@@ -164,7 +164,7 @@ class Probe:
             return self.right(search.problem.gradient(search.fn, search.point))
 
 
-def describe_stopped(net: ObservedNet, search: Search) -> str:
+def describe_stopped_paths(net: ObservedNet, search: Search) -> str:
     """Describe the stopped paths that make the gradient wrong, or return ""."""
     probe, opened = Probe(search), Opened(net.paths)
     if not probe.right_with(opened) or not opened.seen:
@@ -192,7 +192,7 @@ def _site_text(net: ObservedNet, probe: Probe, site: Site) -> str:
 
 
 def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
-    """True if, without the detached reset of its layer, the gradient is correct with this site stopped."""
+    """Return True if the gradient with this site stopped is correct after the layer's reset is no longer detached."""
     assert site.path is not None  # the caller checks it
     cell = net.cells[site.path]
     if not getattr(cell, "detach_reset", False):
@@ -252,10 +252,10 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
 def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
     """Describe why a gradient is wrong, or which causes have been excluded."""
     with unfused():
-        samples = net.watched(run)
+        samples = net.sample_calls(run)
         return (
             check_bprops(net, samples, smooth=CHECKING.smooth)[1]
-            or ("" if search.problem.detached else describe_stopped(net, search))
+            or ("" if search.problem.detached else describe_stopped_paths(net, search))
             or describe_step_functions(net, samples)
             or describe_layer(net, samples, search.tolerance)
             or ("" if not samples else "No custom bprop, stopped path or single layer explains it.")

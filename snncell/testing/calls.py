@@ -80,23 +80,23 @@ class ObservedNet:
         """The same with the word "layer" before it."""
         return f"layer {self.describe(path)}" if path else self.describe(path)
 
-    def watched(self, run: Callable[[], Any]) -> dict[str, CallSample]:
-        """Run, and return a sample of each Cell's calls."""
+    def sample_calls(self, run: Callable[[], Any]) -> dict[str, CallSample]:
+        """Run the function, and return a sample of the calls of each Cell."""
         samples = {path: CallSample() for path in self.cells}
 
         def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
             looped = TRACING.step is not None
             samples[path].add(Called(inputs, out, TRACING.step if looped else samples[path].count, looped))
 
-        self.visited(run, note)
+        self.visit_calls(run, note)
         for sample in samples.values():
             # A single call outside of loops has no time step; its inputs may contain all of them.
             if sample.count == 1 and not sample.calls[0].looped:
                 sample.calls = [sample.calls[0]._replace(step=None)]
         return {path: sample for path, sample in samples.items() if sample.count}
 
-    def visited(self, run: Callable[[], Any], note: Callable[[str, tuple[Any, ...], Any], None]) -> None:
-        """Run, and call `note(path, inputs, out)` after each call of a Cell."""
+    def visit_calls(self, run: Callable[[], Any], note: Callable[[str, tuple[Any, ...], Any], None]) -> None:
+        """Run the function, and call `note(path, inputs, out)` after each call of a Cell."""
 
         def hook(path: str) -> Callable[..., None]:
             return lambda _, inputs, out: note(path, inputs, out)

@@ -92,7 +92,7 @@ def explanation(search: Search, net: ObservedNet, number: int, explain: bool = T
         return problem.run(search.point)
 
     with unfused():
-        steps = count_steps(net.watched(run)) if net.cells else None
+        steps = count_steps(net.sample_calls(run)) if net.cells else None
     sentences = [
         describe_entry(search.worst_entry(number), problem.names[number], has_time_axis(problem, number, steps))
     ]

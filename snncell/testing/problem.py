@@ -279,8 +279,8 @@ class Problem:
         with self.at(point) as moving, replaying(self.key):
             return self.fn(*self.arguments(moving))
 
-    def pulled(self, point: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        """The outputs, and the gradients of their projection."""
+    def outputs_and_gradients(self, point: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """Return the outputs, and the gradients of their projection."""
         with self.at(point) as moving, replaying(self.key):
             out, pull = vjp(self.fn, *self.arguments(moving), weights=tuple(self.weights))
             leaves = structure.flatten(out)[0]

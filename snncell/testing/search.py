@@ -26,7 +26,7 @@ class WorstEntry(NamedTuple):
     entry: tuple[int, ...]
     analytic: float
     numeric: float
-    looked: int  # the number of compared entries
+    compared: int  # the number of compared entries
     size: int  # the number of all entries
     ratio: float | None  # analytic / numeric, if it is the same in all compared entries
 
@@ -55,7 +55,7 @@ class Search:
         return [self.rng.standard_normal(x.shape) if i == number else None for i, x in enumerate(self.point)]
 
     def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
-        """Whether they agree along a direction, for one of the step sizes; and both numbers."""
+        """Compare along a direction, for several step sizes. Return True if one agrees, and both derivatives."""
         tolerance = self.tolerance
         analytic, numeric = self.along(direction)
         if tolerance.agree(analytic, numeric, extra):
@@ -66,7 +66,7 @@ class Search:
                 return True, *again
         return False, analytic, numeric
 
-    def decided(self, direction: Sequence[Array | None], analytic: float) -> bool:
+    def proves_error(self, direction: Sequence[Array | None], analytic: float) -> bool:
         """True if finite differences prove an error: the function is smooth along the direction, or not finite."""
         widths = (1.0, *self.tolerance.others)
         return not self.finite() or any(self._smooth(direction, analytic, self.tolerance.eps * by) for by in widths)
@@ -155,8 +155,8 @@ def describe_entry(worst: WorstEntry, name: str, timed: bool = False) -> str:
     )
     if worst.ratio is not None:
         text += f", {worst.ratio:.4g} times as much in all entries"
-    if worst.looked < worst.size:
-        text += f" ({worst.looked} of {worst.size} entries were compared, found by bisection)"
+    if worst.compared < worst.size:
+        text += f" ({worst.compared} of {worst.size} entries were compared, found by bisection)"
     return text + "."
 
 
@@ -185,7 +185,7 @@ def compare_arrays(
     network is smooth, but each layer differs without being wrong. Returns a row for each array, and the first wrong.
     """
     rows: dict[int | None, Row] = {}
-    faults: dict[int | None, float] = {}  # the differences that are not decided yet
+    faults: dict[int | None, float] = {}  # the differences that no point has proved or refuted yet
     for distance in DISTANCES:
         point = point_near(problem.point, distance) if distance else problem.point
         here = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
@@ -202,7 +202,7 @@ def compare_arrays(
                 rows[number] = row.noted(BESIDE if distance else "")
             elif not right:
                 faults[number] = abs(analytic - numeric)
-                if (distance or at_inputs) and here.decided(direction, analytic):
+                if (distance or at_inputs) and here.proves_error(direction, analytic):
                     return list(rows.values()), WrongGradient(here, number, analytic, numeric)
         if len(rows) == len(numbers):
             break

@@ -87,7 +87,7 @@ def check_through_time(
 
 def _check_bprops(problem: Problem, net: ObservedNet) -> list[Row]:
     with unfused():
-        rows, wrong = check_bprops(net, net.watched(problem.run), smooth=False)
+        rows, wrong = check_bprops(net, net.sample_calls(problem.run), smooth=False)
     if wrong:
         raise GradientCheckError(f"{WHO}: {wrong}")
     return rows
@@ -119,7 +119,7 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
         cut = [n for n in _without_path(problem) if _changes_output(problem, n)]
         if not cut:
             return
-        cells = net.watched(problem.run)
+        cells = net.sample_calls(problem.run)
         places = (path for path in net.deepest_first(cells) if _cut_places(net.cells[path], cells[path].calls[0]))
         where = next(places, None)
     names = ", ".join(problem.names[n] for n in cut)
@@ -222,9 +222,9 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
 def _compare_kernels(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
     """The rows, and a description of the first array that differs by more than rounding."""
     with unfused():
-        outs, grads = problem.pulled(point)
-        steps = count_steps(net.watched(lambda: problem.run(point)))
-    fused_outs, fused_grads = problem.pulled(point)
+        outs, grads = problem.outputs_and_gradients(point)
+        steps = count_steps(net.sample_calls(lambda: problem.run(point)))
+    fused_outs, fused_grads = problem.outputs_and_gradients(point)
     least = [LEAST * max(_largest_entry(part) for part in parts) for parts in (outs, grads)]
     names = [f"output {n}" for n in range(len(outs))] + [f"gradient of {name}" for name in problem.names]
     rows: list[Row] = []
@@ -266,7 +266,7 @@ def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
                 nearest[:] = [new]
 
     with unfused():
-        net.visited(problem.run, note)
+        net.visit_calls(problem.run, note)
     return nearest[0] if nearest else None
 
 
@@ -289,7 +289,7 @@ def _no_spike(net: ObservedNet, nearest: Nearest | None) -> str:
 def _blame_layer(problem: Problem, net: ObservedNet) -> str:
     """A description of the innermost Cell whose kernel alone differs, or ""."""
     with unfused():
-        samples = net.watched(problem.run)
+        samples = net.sample_calls(problem.run)
     # Cells inside a time loop have no separate kernel.
     outside = {path: sample for path, sample in samples.items() if not sample.calls[0].looped}
     for path in net.deepest_first(outside):

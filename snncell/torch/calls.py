@@ -83,7 +83,7 @@ class CompiledCalls:
         leaves = [wrap(array_of(x)) for x in inputs]
         compiled = self.look_up(leaves, (False,) * len(inputs), taped=False)
         arrays = [x._data for x in leaves]
-        results = [wrap(x) for x in compiled.plan(arrays).replay_apart(arrays)]
+        results = [wrap(x) for x in compiled.plan(arrays).replay_unshared(arrays)]
         return [torch.from_numpy(x._data) for x in self._publish(compiled, results)]
 
     def forward(

@@ -15,8 +15,8 @@ from programs.compare import Failure, check
 from programs.forms import FORMS
 from programs.generate import make
 from programs.operations import TABLE
-from programs.report import described, minimised
-from programs.shrink import shrunk
+from programs.report import program_text, report_failure
+from programs.shrink import shrink
 from programs.syntax import Call, Custom, Let, Neuron, Run, Scan, nodes
 
 from snncell.ops import activation
@@ -34,7 +34,7 @@ def all_right(program, **settings):
     """Fail with the minimised program if any form differs."""
     failures = check(program, **settings)
     if failures:
-        pytest.fail(minimised(program, failures[0]), pytrace=False)
+        pytest.fail(report_failure(program, failures[0]), pytrace=False)
 
 
 @pytest.mark.sampled(1)
@@ -74,7 +74,7 @@ def test_seed_determines_the_program():
     show = [sys.executable, "-m", "programs", "--show", "--count", "5"]
     here = Path(__file__).parents[1] / "support"
     shown = subprocess.run(show, cwd=here, capture_output=True, text=True, check=True).stdout
-    assert shown == "\n\n".join(described(make(seed)) for seed in range(5)) + "\n"
+    assert shown == "\n\n".join(program_text(make(seed)) for seed in range(5)) + "\n"
     assert shown.count("def program") == 5
 
 
@@ -123,7 +123,7 @@ def test_programs_cover_all_operations_and_custom_gradient_operands():
                 found["checkpoint_every"] += node.checkpoint_every is not None
                 found["reverse=True"] += getattr(node, "reverse", False)
             found[type(node).__name__] += 1
-        found["an input is a Parameter's value"] += bool(program.given)
+        found["an input is a Parameter's value"] += bool(program.sources)
         found["not linear"] += not program.linear
     assert TABLE.keys() <= found.keys()
     few = {name: n for name, n in (found | kinds).items() if n < 5 and name not in TABLE}
@@ -146,7 +146,7 @@ def first_failure(seeds, **settings):
 def test_operation_that_returns_a_parameter_is_found_and_minimised(torch, monkeypatch):
     monkeypatch.setattr("snncell.ops.shape.snapshot", lambda x: x)
     program, failure = first_failure(range(5), kinds=("training",), own=False)
-    text = minimised(program, failure)
+    text = report_failure(program, failure)
     assert failure.kind == "training" and f"# seed {program.seed}" in text
     assert text.count("\n    v") < 8  # the fault is in the code that runs the program
 
@@ -161,7 +161,7 @@ def test_custom_gradient_lost_in_loops_is_found_and_minimised(interpreted, monke
 
     monkeypatch.setattr("snncell.cell.calls.custom", losing)
     program, failure = first_failure(range(100), kinds=("gradient",), torch=False)
-    text = minimised(program, failure)
+    text = report_failure(program, failure)
     assert "def bprop" in text and text.count("\n") < 90
 
 
@@ -170,11 +170,11 @@ def test_wrong_gradient_is_found_by_pytorch(torch, monkeypatch):
     right = activation.sigmoid.bprop
     monkeypatch.setattr(activation.sigmoid, "bprop", lambda *args, **kw: [g * 1.001 for g in right(*args, **kw)])
     program, failure = first_failure(range(60), kinds=("gradient",), own=False)
-    assert failure.of_torch and "torch.sigmoid" in minimised(program, failure)
+    assert failure.of_torch and "torch.sigmoid" in report_failure(program, failure)
 
 
 def test_shrinking_keeps_the_failing_part_and_drops_the_rest():
     program = next(p for p in map(make, range(100)) if any(isinstance(node, Run) for node in nodes(p)))
-    small = shrunk(program, lambda candidate: any(isinstance(node, Run) for node in nodes(candidate)), tries=2000)
+    small = shrink(program, lambda candidate: any(isinstance(node, Run) for node in nodes(candidate)), tries=2000)
     assert len(small.main.body) <= 2 and not small.customs
     assert Failure("gradient", "eager", "x").is_like(Failure("gradient", "eager", "y"))

@@ -21,7 +21,7 @@ from snncell.kernels.cuda.runtime import runtime
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Record every step that can be recorded, as in a process with one thread."""
-    monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda launches, copied: True)
+    monkeypatch.setattr("snncell.compiler.runtime.plan.is_graph_faster", lambda launches, copied: True)
     monkeypatch.setattr(runtime(), "_threads", set())
 
 

@@ -28,7 +28,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
 def test_step_with_gradient_means_equals_cpu_on_every_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Pretend that a graph pays off; a graph contains no exchanges.
-    monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda *_: True)
+    monkeypatch.setattr("snncell.compiler.runtime.plan.is_graph_faster", lambda *_: True)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(4, 2))
     there = copy.deepcopy(here).to("gpu")
     x = Tensor(np.random.default_rng(0).uniform(0, 2, (4, 5, 3)).astype(np.float32))

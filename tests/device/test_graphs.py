@@ -10,7 +10,7 @@ import pytest
 import snncell
 from snncell import Parameter, Tensor, explain, jit, nn, ops, value_and_grad
 from snncell.compiler.runtime import plan as plans
-from snncell.compiler.runtime.plan import graph_pays
+from snncell.compiler.runtime.plan import is_graph_faster
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.runtime import runtime
 
@@ -21,7 +21,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     played: list[Any] = []
     play = runtime().play
     monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))
-    monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda launches, copied: True)
+    monkeypatch.setattr("snncell.compiler.runtime.plan.is_graph_faster", lambda launches, copied: True)
     return played
 
 
@@ -173,9 +173,9 @@ def test_profile_times_launches_and_leaves_the_graph_alone(always: list[Any]) ->
 
 
 def test_step_is_recorded_only_if_launches_cost_more_than_copies() -> None:
-    assert graph_pays(20, 1000)
-    assert not graph_pays(1, 0)
-    assert not graph_pays(3, 1 << 30)
+    assert is_graph_faster(20, 1000)
+    assert not is_graph_faster(1, 0)
+    assert not is_graph_faster(3, 1 << 30)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

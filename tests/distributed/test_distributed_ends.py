@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.started import begun, ended, run
+from ranks.started import run, start_job, wait_for_job
 
 pytestmark = pytest.mark.compiled
 
@@ -95,7 +95,7 @@ def quick_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, A
     jobs: dict[str, Any] = {}
     yield jobs
     for job in jobs.values():
-        ended(job)
+        wait_for_job(job)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def quick_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, A
 )
 def test_uncaught_error_ends_job_with_message(name: str, quick_jobs: dict[str, Any], tmp_path: Path) -> None:
     for each in QUICK if name in QUICK and not quick_jobs else ():
-        quick_jobs[each] = begun(2, "-m", "ranks.going_wrong", each, str(tmp_path))
-    job = quick_jobs.pop(name) if name in QUICK else begun(2, "-m", "ranks.going_wrong", name, str(tmp_path))
-    code, _, errors = ended(job)
+        quick_jobs[each] = start_job(2, "-m", "ranks.going_wrong", each, str(tmp_path))
+    job = quick_jobs.pop(name) if name in QUICK else start_job(2, "-m", "ranks.going_wrong", name, str(tmp_path))
+    code, _, errors = wait_for_job(job)
     assert code != 0
     assert re.search(ENDED[name], errors), errors
 
@@ -124,7 +124,7 @@ def test_error_caught_by_one_rank_reaches_waiting_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["step", pytest.param("evaluation", marks=pytest.mark.slow)])
 def test_killed_rank_ends_job(where: str, tmp_path: Path) -> None:
     name = {"step": "killed_in_a_step", "evaluation": "killed_in_the_evaluation"}[where]
-    code, out, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
+    code, out, errors = wait_for_job(start_job(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
     assert code != 0
     assert "kill" in (out + errors).lower()  # in mpiexec's own words
 
@@ -132,14 +132,14 @@ def test_killed_rank_ends_job(where: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
 def test_stopped_rank_is_named_by_waiting_ranks(tmp_path: Path) -> None:
-    job = begun(3, "-m", "ranks.going_wrong", "stopped_for_good", str(tmp_path))
+    job = start_job(3, "-m", "ranks.going_wrong", "stopped_for_good", str(tmp_path))
     limit = time.monotonic() + 120.0
     while not (tmp_path / "stopped").exists():
-        assert time.monotonic() < limit and job.poll() is None, ended(job, 1.0)
+        assert time.monotonic() < limit and job.poll() is None, wait_for_job(job, 1.0)
         time.sleep(0.05)
     time.sleep(7.0)
     os.kill(int((tmp_path / "stopped").read_text()), signal.SIGCONT)
-    code, out, errors = ended(job)
+    code, out, errors = wait_for_job(job)
     assert code == 0 and all(f"rank {rank} is done" in out for rank in range(3))
     said = re.findall(r"rank (\d) has waited (\d+) s for (ranks? [\d, ]+) in (.*), and goes on waiting", errors)
     assert said and {(who, awaited) for who, _, awaited, _ in said} == {("0", "rank 1")}, errors
@@ -150,7 +150,8 @@ def test_stopped_rank_is_named_by_waiting_ranks(tmp_path: Path) -> None:
 def test_job_killed_while_writing_resumes_from_previous_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "killed").mkdir()
     (tmp_path / "whole").mkdir()
-    code, _, _ = ended(begun(2, "-m", "ranks.going_wrong", "killed_in_the_checkpoint", str(tmp_path / "killed")))
+    job = start_job(2, "-m", "ranks.going_wrong", "killed_in_the_checkpoint", str(tmp_path / "killed"))
+    code, _, _ = wait_for_job(job)
     assert code != 0
     assert (tmp_path / "killed" / "run.ckpt").exists()
     resumed = run(1, "-m", "ranks.going_wrong", "going_on", str(tmp_path / "killed"))
@@ -158,7 +159,7 @@ def test_job_killed_while_writing_resumes_from_previous_checkpoint(tmp_path: Pat
 
 
 def test_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
-    code, _, errors = ended(begun(3, "-m", "ranks.going_wrong", "all_raising", str(tmp_path)))
+    code, _, errors = wait_for_job(start_job(3, "-m", "ranks.going_wrong", "all_raising", str(tmp_path)))
     assert code != 0
     assert errors.count("ValueError: on every rank") == 1, errors
     assert "rank 0 of 3 has ended by ValueError" in errors
@@ -185,14 +186,14 @@ def test_files_are_written_by_one_rank(refused: Callable[[str], tuple[str, Path]
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interruption_writes_checkpoint(number: int, tmp_path: Path) -> None:
-    job = begun(2, "-m", "ranks.going_wrong", "interrupted", str(tmp_path))
+    job = start_job(2, "-m", "ranks.going_wrong", "interrupted", str(tmp_path))
     limit = time.monotonic() + 120.0
     while not (tmp_path / "begun").exists():
-        assert time.monotonic() < limit and job.poll() is None, ended(job, 1.0)
+        assert time.monotonic() < limit and job.poll() is None, wait_for_job(job, 1.0)
         time.sleep(0.05)
     # A terminal or a scheduler sends the signal to all processes of the job.
     os.killpg(job.pid, number)
-    ended(job)
+    wait_for_job(job)
     assert (tmp_path / "run.ckpt").exists()
 
 

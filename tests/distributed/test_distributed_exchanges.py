@@ -257,7 +257,7 @@ def test_batches_of_loader_subclass_are_split() -> None:
     found = {}
     for kind in (train.Batches, Doubled, Named, Own):
         shares = Shares(kind(*arrays, batch_size=6), ranks)
-        found[kind] = [shares.converted(item, tuple) for item in shares]
+        found[kind] = [shares.convert(item, tuple) for item in shares]
     assert found[Own] == [(1, {}, 0)]
     for kind, value in ((train.Batches, 1.0), (Doubled, 2.0), (Named, 1.0)):
         (share,) = found[kind]
@@ -292,8 +292,8 @@ def test_job_of_one_rank_trains() -> None:
     assert (distributed.rank(), distributed.size()) == (0, 1)
     asked = {"norm": True, "dropout": True, "test": True, "metrics": ["confusion"], "samples": 10, "batch_size": 4}
     asked |= {"epochs": 1, "more": {"accumulate": 2, "loss_scale": 64.0}}
-    once = trained.trained(asked)
-    assert once == trained.trained(asked)
+    once = trained.train_once(asked)
+    assert once == trained.train_once(asked)
     assert len(once["history"]) == 1
 
 

@@ -63,10 +63,10 @@ def test_all_paths_equal_loops(rng, path, sizes, kind, dtype):
     found = {
         "product": (delays.product(x, taps), by_loop(x, taps)),
         "back": (
-            delays.product_back(y, taps),
+            delays.transposed_product(y, taps),
             by_loop(y[::-1], taps.transpose(0, 2, 1))[::-1],
         ),
-        "both": (delays.product_of_both(x, y, len(taps)), taps_by_loop(x, y, len(taps))),
+        "both": (delays.weight_gradient(x, y, len(taps)), taps_by_loop(x, y, len(taps))),
     }
     for name, (mine, expected) in found.items():
         assert mine.dtype == dtype and mine.shape == expected.shape, name
@@ -92,7 +92,7 @@ def test_single_taps_equal_products_with_all_taps(rng, sizes, kind):
     x, taps, _ = drawn(rng, sizes, kind, np.float64)
     places = rng.integers(0, len(taps), taps.shape[1:])
     single = np.where(np.arange(len(taps))[:, None, None] == places, taps, 0.0)
-    found = delays.product_of_one(x, single.sum(0), places, len(taps) - 1)
+    found = delays.product_per_synapse(x, single.sum(0), places, len(taps) - 1)
     np.testing.assert_allclose(found, by_loop(x, single), atol=1e-12)
 
 
@@ -109,11 +109,11 @@ def test_first_steps_do_not_depend_on_later_ones(rng, path):
 def test_views_are_accepted(rng, path):
     x, taps, y = drawn(rng, (9, 3, 4, 6, 4), "graded", np.float64)
     turned = [np.asfortranarray(z) for z in (x, taps, y)]
-    for function, arguments in ((delays.product, (0, 1)), (delays.product_back, (2, 1))):
+    for function, arguments in ((delays.product, (0, 1)), (delays.transposed_product, (2, 1))):
         given, views = ([each[n] for n in arguments] for each in ((x, taps, y), turned))
         np.testing.assert_allclose(function(*views), function(*given), atol=1e-12)
     np.testing.assert_allclose(
-        delays.product_of_both(turned[0], turned[2], 4), delays.product_of_both(x, y, 4), atol=1e-12
+        delays.weight_gradient(turned[0], turned[2], 4), delays.weight_gradient(x, y, 4), atol=1e-12
     )
 
 
@@ -128,8 +128,8 @@ def test_bits_do_not_depend_on_number_of_threads(rng):
             with on_threads(number):
                 results.append(
                     (
-                        *(delays.product(x, taps), delays.product_back(y, taps)),
-                        *(delays.product_of_both(x, y, 20), delays.product_of_one(x, taps[0], places, 19)),
+                        *(delays.product(x, taps), delays.transposed_product(y, taps)),
+                        *(delays.weight_gradient(x, y, 20), delays.product_per_synapse(x, taps[0], places, 19)),
                     )
                 )
         for one, other in zip(*results, strict=True):

@@ -148,14 +148,14 @@ def _shape(images: int, channels: int, outputs: int, size: int, window: int, **m
 
 def test_winograd_is_selected_where_it_is_faster() -> None:
     for channels, size in ((32, 28), (32, 14), (64, 16), (128, 8), (256, 4), (512, 8)):
-        assert winograd.pays(_shape(16, channels, channels, size, 3))
-    assert winograd.pays(_shape(16, 32, 64, 12, 5))
+        assert winograd.is_faster(_shape(16, channels, channels, size, 3))
+    assert winograd.is_faster(_shape(16, 32, 64, 12, 5))
     for channels, size in ((64, 56), (128, 28), (256, 14), (64, 16)):
-        assert winograd.pays(_shape(16, channels, 2 * channels, size, 3, stride=2, results=size // 2))
-    assert not winograd.pays(_shape(16, 1, 32, 28, 3)), "there is nothing to share a transform"
-    assert not winograd.pays(_shape(16, 64, 64, 16, 1)), "one multiplication is one multiplication"
-    assert not winograd.pays(_shape(16, 8, 16, 14, 3, stride=2, results=7)), "too few channels"
-    assert not winograd.pays(_shape(16, 64, 64, 16, 3, stride=3, results=6))
-    assert not winograd.pays(_shape(16, 64, 64, 16, 3, places=(-2, 0, 2)))
+        assert winograd.is_faster(_shape(16, channels, 2 * channels, size, 3, stride=2, results=size // 2))
+    assert not winograd.is_faster(_shape(16, 1, 32, 28, 3)), "there is nothing to share a transform"
+    assert not winograd.is_faster(_shape(16, 64, 64, 16, 1)), "one multiplication is one multiplication"
+    assert not winograd.is_faster(_shape(16, 8, 16, 14, 3, stride=2, results=7)), "too few channels"
+    assert not winograd.is_faster(_shape(16, 64, 64, 16, 3, stride=3, results=6))
+    assert not winograd.is_faster(_shape(16, 64, 64, 16, 3, places=(-2, 0, 2)))
     # For any number of images, because the result of an image does not depend on the others.
-    assert len({winograd.pays(_shape(n, 64, 64, 4, 3)) for n in (1, 2, 100)}) == 1
+    assert len({winograd.is_faster(_shape(n, 64, 64, 4, 3)) for n in (1, 2, 100)}) == 1

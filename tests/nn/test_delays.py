@@ -178,8 +178,8 @@ def test_explain_says_how_products_are_computed():
     gradient = snncell.jit(snncell.value_and_grad(lambda x: layer(x).sum(), 0, layer.trainable_params()))
     words = " ".join(snncell.explain(gradient, x).split())
     assert "delayed_product event-driven below 4" in words and "non-zero elements, else by BLAS" in words
-    assert "delayed_product by Fourier transforms of time; delayed_product_of_both event-driven below" in words
-    assert "product_of_one event-driven" in snncell.explain(snncell.jit(layer.set_train(False)), x)
+    assert "delayed_product by Fourier transforms of time; delayed_weight_gradient event-driven below" in words
+    assert "product_per_synapse event-driven" in snncell.explain(snncell.jit(layer.set_train(False)), x)
     assert "delayed_product by BLAS" in snncell.explain(snncell.jit(made(2)), X)
 
 

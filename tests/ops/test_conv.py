@@ -76,10 +76,10 @@ def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) 
 def by(path: str) -> Iterator[None]:
     """Compute all convolutions with one algorithm, if it supports them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(events, "pay", lambda *_, **__: path == "events")
-        patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
+        patch.setattr(events, "is_faster", lambda *_, **__: path == "events")
+        patch.setattr(winograd, "is_faster", lambda shape: path == "tiles" and winograd.supports(shape))
         if path != "taps":
-            patch.setattr(depthwise, "takes", lambda shape: False)
+            patch.setattr(depthwise, "supports", lambda shape: False)
         yield
 
 
@@ -287,8 +287,10 @@ def test_only_sparse_images_use_the_event_algorithm() -> None:
     axis = Axis(14, 1, (-1, 0, 1), 14)
     for density, expected in ((0.02, True), (0.6, False)):
         x = (rng.random(shape) < density).astype(np.float32)
-        assert events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
-    assert not events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too few products
+        assert events.is_faster(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
+    assert not events.is_faster(
+        np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis))
+    )  # depthwise: too few products
 
 
 def test_density_limit_does_not_depend_on_the_number_of_images() -> None:

@@ -81,7 +81,7 @@ OPTIONS = [
 def test_convolution_of_lists_equals_the_array(axes, options, monkeypatch):
     rng = np.random.default_rng(3)
     for density, dtype, mode in ((0.03, "uint8", "eager"), (0.03, "float32", MODES[-1]), (0.9, "bool", "eager")):
-        monkeypatch.setattr("snncell.kernels.conv.events.pay", lambda *_, sparse=density < 0.5, **__: sparse)
+        monkeypatch.setattr("snncell.kernels.conv.events.is_faster", lambda *_, sparse=density < 0.5, **__: sparse)
         x = random_counts(rng, (3, 2, 4, *(11, 9)[:axes]), density, dtype)
         net = nn.TimeDistributed((nn.Conv1d, nn.Conv2d)[axes - 1](4, 6, has_bias=True, **options))
         expected, found = both(lambda x, net=net: (net(x) ** 2).sum(), net, x, lists_of(x, 2, room=1), mode)

@@ -35,16 +35,16 @@ from benchmarks import (  # noqa: E402
     run as runs,
     sweeps,
 )
-from benchmarks.checking import agree  # noqa: E402
+from benchmarks.checking import check_results  # noqa: E402
 from benchmarks.child import Child, ChildError, call  # noqa: E402
 from benchmarks.compiled import Compiled  # noqa: E402
-from benchmarks.load import Reading, Watch, load, reading  # noqa: E402
+from benchmarks.load import Reading, Watch, load_between, read_processor_times  # noqa: E402
 from benchmarks.measure import Timing, fastest_peer  # noqa: E402
 from benchmarks.results import Result, Results, differences  # noqa: E402
 from benchmarks.row import UNROLLED  # noqa: E402
 from benchmarks.rows import ROWS  # noqa: E402
-from benchmarks.tables import BEGIN, END, README_ROWS, behind, details, put_between_markers, readme_table, summary  # noqa: E402
-from benchmarks.timing import turns  # noqa: E402
+from benchmarks.tables import BEGIN, END, README_ROWS, details, list_losses, put_between_markers, readme_table, summary  # noqa: E402
+from benchmarks.timing import count_turns  # noqa: E402
 from snncell.kernels.conv import events as images  # noqa: E402
 from snncell.kernels.products import matmul  # noqa: E402
 
@@ -59,11 +59,11 @@ def test_row_runs_at_checked_size(name: str) -> None:
     row = ROWS[name]
     variants = [each for each in row.contestants if each.startswith("snncell,")]
     assert len(row.compare([])) == len(variants)
-    contestants = row.made(row.checked, [])
+    contestants = row.make_all(row.small_sizes, [])
     assert list(contestants) == [each for each in row.contestants if each.startswith("snncell")]
     found = contestants["snncell"].results()
-    assert agree(name, found, found)
-    contestants["snncell"].once()
+    assert check_results(name, found, found)
+    contestants["snncell"].run_once()
 
 
 @pytest.mark.compiled
@@ -73,8 +73,8 @@ def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.Mon
     """`torch.compile` with its quickest backend: it traces the network and its backward pass, and generates no code."""
     pytest.importorskip("torch", reason="the compiled contestants need PyTorch")
     monkeypatch.setattr(peers, "compile_backend", "aot_eager")
-    row, (found, _) = ROWS[name], peers.present(["PyTorch", "SpikingJelly", "JAX", "Eventax"])
-    compiled = row.compiled(found)
+    row, (found, _) = ROWS[name], peers.import_peers(["PyTorch", "SpikingJelly", "JAX", "Eventax"])
+    compiled = row.compiled_names(found)
     expected = 1 if row.group in ("layers", "neurons") or row.steps > UNROLLED else 2
     assert len(compiled) == (expected if "PyTorch" in row.contestants else 0)
     notes = row.compare(found, compiled)
@@ -87,21 +87,21 @@ def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.Mon
 def test_compilation_is_timed_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the compiled contestants need PyTorch")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
-    late, note = Compiled(1, tmp_path).of("max-pool", "PyTorch, compiled", None)
+    late, note = Compiled(1, tmp_path).get("max-pool", "PyTorch, compiled", None)
     assert late.fault == "not compiled in 1 s" and not note
-    found, note = Compiled(600, tmp_path).of("max-pool", "PyTorch, compiled", None)
+    found, note = Compiled(600, tmp_path).get("max-pool", "PyTorch, compiled", None)
     assert not found.fault and found.first > 0.0 and found.memory is not None and "max-pool, PyTorch, compiled:" in note
     monkeypatch.setattr(compiled_contestants, "call", lambda *given, **named: pytest.fail("it was compiled again"))
-    assert Compiled(600, tmp_path).of("max-pool", "PyTorch, compiled", None)[0].first == found.first
+    assert Compiled(600, tmp_path).get("max-pool", "PyTorch, compiled", None)[0].first == found.first
     table = details(ROWS, {"max-pool": [late]})
     assert "| PyTorch, compiled | not compiled in 1 s |" in table and fastest_peer([late]) is None
 
 
 def test_turns_fit_into_a_budget() -> None:
     seconds = {"snncell": 0.1, "JAX": 0.2, "PyTorch": 0.3, "Norse": 1.0, "SpikingJelly": 3.0}
-    assert turns(seconds, 9, math.inf) == dict.fromkeys(seconds, 9)
-    assert turns(seconds, 9, 12.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 3, "SpikingJelly": 2}
-    assert turns(seconds, 9, 3.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 1, "SpikingJelly": 1}
+    assert count_turns(seconds, 9, math.inf) == dict.fromkeys(seconds, 9)
+    assert count_turns(seconds, 9, 12.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 3, "SpikingJelly": 2}
+    assert count_turns(seconds, 9, 3.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 1, "SpikingJelly": 1}
 
 
 # --- child processes --------------------------------------------------------------------------------------------------
@@ -181,19 +181,21 @@ def test_different_results_are_rejected() -> None:
     spikes = np.zeros((4, 100), np.float32)
     spikes[0] = 1.0
     mine = {"spikes": Tensor(spikes), "gradient 0": Tensor([1.0, 2.0])}
-    assert "0 of 400 spikes differ" in agree("peer", mine, {"spikes": spikes, "gradient 0": np.array([1.0, 2.0])})
-    assert "not compared: gradient 0" in agree("peer", mine, {"spikes": spikes})
+    assert "0 of 400 spikes differ" in check_results(
+        "peer", mine, {"spikes": spikes, "gradient 0": np.array([1.0, 2.0])}
+    )
+    assert "not compared: gradient 0" in check_results("peer", mine, {"spikes": spikes})
     faults = {
         "gradient 0 differs": {"spikes": spikes, "gradient 0": np.array([1.0, 2.01])},
         "of the spikes differ": {"spikes": np.roll(spikes, 1, 0), "gradient 0": np.array([1.0, 2.0])},
-        r"is \(3,\)": {"spikes": spikes, "gradient 0": np.zeros(3)},
-        "finds": {"else": spikes},
+        r"shape \(3,\)": {"spikes": spikes, "gradient 0": np.zeros(3)},
+        "returns": {"else": spikes},
     }
     for words, theirs in faults.items():
         with pytest.raises(ValueError, match=words):
-            agree("peer", mine, theirs)
-    with pytest.raises(ValueError, match="compares little"):
-        agree("peer", {"spikes": 0 * spikes}, {"spikes": 0 * spikes})
+            check_results("peer", mine, theirs)
+    with pytest.raises(ValueError, match="which is no test"):
+        check_results("peer", {"spikes": 0 * spikes}, {"spikes": 0 * spikes})
 
 
 def timing(contestant: str, seconds: float) -> Timing:
@@ -219,11 +221,11 @@ def test_fastest_peer_is_another_framework(tmp_path: Path) -> None:
 def test_report_names_rows_in_which_snncell_is_behind() -> None:
     fast, slow = [timing("snncell", 0.01), timing("JAX", 0.005)], [timing("snncell", 0.01), timing("JAX", 0.02)]
     fast[0].memory, fast[1].memory, slow[0].memory, slow[1].memory = 2e6, 1e6, 1e6, 2e6
-    lines = behind(ROWS, {"lif": fast, "adaptive": slow}).splitlines()
+    lines = list_losses(ROWS, {"lif": fast, "adaptive": slow}).splitlines()
     assert lines[0].endswith("slower than the fastest peer in 1 of 2 workloads.")
     title = ROWS["lif"].title
     assert lines[2:] == [f"- slower: {title} (JAX: 0.50)", f"- more memory: {title} (JAX: 0.50)"]
-    assert behind(ROWS, {"adaptive": slow}).endswith("in 0 of 1 workloads.")
+    assert list_losses(ROWS, {"adaptive": slow}).endswith("in 0 of 1 workloads.")
 
 
 # --- load of other processes ------------------------------------------------------------------------------------------
@@ -231,18 +233,22 @@ def test_report_names_rows_in_which_snncell_is_behind() -> None:
 
 def test_load_counts_other_processes_and_hidden_ones() -> None:
     start = Reading(0.0, 5.0, 1.0, {(7, "make"): 3.0})
-    idle = load(start, Reading(10.0, 25.0, 21.0, {(7, "make"): 3.5}))  # both cores are busy with the benchmark itself
+    idle = load_between(
+        start, Reading(10.0, 25.0, 21.0, {(7, "make"): 3.5})
+    )  # both cores are busy with the benchmark itself
     assert idle.cores == pytest.approx(0.05) and idle.busiest == ""
-    busy = load(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0, (8, "cc1plus"): 9.0}))
+    busy = load_between(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0, (8, "cc1plus"): 9.0}))
     assert busy.cores == pytest.approx(0.975) and busy.busiest == "cc1plus (process 8, 0.90 cores)"
-    hidden = load(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0}))
+    hidden = load_between(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0}))
     assert hidden.cores == pytest.approx(0.975) and "does not show" in hidden.busiest
-    renamed = load(start, Reading(10.0, 5.2, 1.0, {(7, "kworker/1:2-events"): 3.2}))  # a worker thread of the system
+    renamed = load_between(
+        start, Reading(10.0, 5.2, 1.0, {(7, "kworker/1:2-events"): 3.2})
+    )  # a worker thread of the system
     assert renamed.cores == pytest.approx(0.02)
 
 
 def test_own_processes_are_not_load() -> None:
-    now = reading()
+    now = read_processor_times()
     if now is None:
         pytest.skip("this system has no /proc")
     assert now.own > 0.0 and now.busy > 0.0
@@ -345,7 +351,7 @@ def test_page_names_results_of_other_runs(tmp_path: Path) -> None:
     results.put("sweeps", "density", Result(about, points={0.5: [timing("JAX", 0.01)]}))
     again = Results(tmp_path / "frameworks.json")
     assert again.kinds == results.kinds
-    assert differences(again.of("rows"), about) == "- from another run (2026-01-01; snncell 1): dense"
+    assert differences(again.get("rows"), about) == "- from another run (2026-01-01; snncell 1): dense"
 
 
 def test_growth_is_exponent_of_fit() -> None:
@@ -382,19 +388,23 @@ def test_table_of_readme_has_the_rows_of_all() -> None:
 def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as Python does for a script
     model = importlib.import_module("benchmarks.distributed")
-    for way in (model.in_order, model.by_mpi, model.small):
+    for way in (model.ordered_sum_time, model.allreduce_time, model.gather_time):
         assert way(1, 1e6, 1e-6, 1e9) == 0.0
         times = [way(ranks, 1e6, 1e-6, 1e9) for ranks in range(1, 65)]
         assert times == sorted(times)
     # Two messages of half a gradient each way, whichever algorithm.
-    assert model.in_order(2, 1e6, 1e-6, 1e9) == model.by_mpi(2, 1e6, 1e-6, 1e9) == pytest.approx(2e-6 + 1e-3)
+    assert (
+        model.ordered_sum_time(2, 1e6, 1e-6, 1e9)
+        == model.allreduce_time(2, 1e6, 1e-6, 1e9)
+        == pytest.approx(2e-6 + 1e-3)
+    )
     page = (ROOT / "benchmarks" / "results" / "distributed.md").read_text(encoding="utf-8")
     step, size = (float(x) for x in re.search(r"step ([\d.]+) ms, gradient ([\d.]+) MB", page).groups())
     for ranks, *shares in re.findall(r"^\| (\d+) \|" + r" ([\d.]+) % \|" * 4 + "$", page, re.M):
         expected = [
             100 * model.efficiency(1e-3 * step, int(ranks), network, way, 1e6 * size)
             for network in model.NETWORKS
-            for way in (model.in_order, model.by_mpi)
+            for way in (model.ordered_sum_time, model.allreduce_time)
         ]
         assert [float(share) for share in shares] == pytest.approx(expected, abs=0.3)
 
@@ -442,7 +452,7 @@ def words_like(folder: Path, name: str, samples: int, monkeypatch: pytest.Monkey
 def test_published_words_train_from_files(tmp_path: Path, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     words_like(tmp_path, words.name, 24, monkeypatch)
     assert words.missing() == ""
-    counts, labels = words.binned("train")
+    counts, labels = words.load("train")
     events = data.SHD(words.file("train"))[3][0]
     events = events[events["t"] < 10_000 * words.steps]
     assert counts.shape == (24, words.steps, 140) and counts[3].sum() == len(events)

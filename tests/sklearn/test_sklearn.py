@@ -383,7 +383,7 @@ def test_prediction_input_out_of_range_raises():
 
 def test_latency_encoding_gives_one_spike_per_input():
     x = np.concatenate([UNIT, np.geomspace(1e-6, 1.0, 30).reshape(-1, 3)])  # the smallest would fire last
-    spikes = small(encoder="latency", steps=5).fit(x, [*Y, *[0] * 10]).net_.encoded(Tensor(x.astype(np.float32)))
+    spikes = small(encoder="latency", steps=5).fit(x, [*Y, *[0] * 10]).net_.encode(Tensor(x.astype(np.float32)))
     assert np.array_equal(np.unique(spikes.asnumpy().sum(0)), [1.0])
 
 

@@ -120,8 +120,8 @@ def products_with_delays(rng: Any, guards: Guards) -> None:
         patch.setattr(matmul, "limit", lambda *_: 2.0)
         patch.setattr(delays, "OFTEN", rng.choice([0.0, np.inf]))
         found = delays.product(given, guards.copy(taps))
-        of_taps = delays.product_of_both(given, guards.copy(y), count)
-        late = delays.product_of_one(given, guards.copy(taps[0]), places, count - 1)
+        of_taps = delays.weight_gradient(given, guards.copy(y), count)
+        late = delays.product_per_synapse(given, guards.copy(taps[0]), places, count - 1)
     for value, expected in (
         (found, by_loop(x, taps)),
         (of_taps, taps_by_loop(x, y, count)),

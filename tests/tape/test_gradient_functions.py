@@ -9,7 +9,7 @@ import gradient_table
 import numpy as np
 import pytest
 from programs.compare import InSnncell
-from programs.forms import leaves, weighed
+from programs.forms import leaves, weighted_sum
 from programs.generate import make
 
 import snncell
@@ -491,8 +491,8 @@ def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) ->
 @pytest.mark.parametrize("seed", range(120))
 def test_recompute_and_jvp_are_correct_for_random_programs(seed):
     program = make(seed)
-    known = InSnncell(program).known
-    args = tuple(x if p is None else p.value() for x, p in zip(known["inputs"], known["given"], strict=True))
+    known = InSnncell(program).namespace
+    args = tuple(x if p is None else p.value() for x, p in zip(known["inputs"], known["sources"], strict=True))
     positions, trained, written = tuple(known["positions"]), known["trained"], known["written"]
     if not program.linear or not all(isinstance(args[position], Tensor) for position in positions):
         return
@@ -504,7 +504,7 @@ def test_recompute_and_jvp_are_correct_for_random_programs(seed):
         return [leaf.asnumpy() for leaf in leaves([run(), *written])]
 
     def loss(*given: Tensor) -> Tensor:
-        return weighed(leaves(known["program"](*given)))
+        return weighted_sum(leaves(known["program"](*given)))
 
     found = from_the_start(lambda: grad(loss, positions or None, trained)(*args))
     again = from_the_start(lambda: grad(lambda *a: snncell.recompute(loss, *a), positions or None, trained)(*args))

@@ -153,12 +153,12 @@ def test_memory_is_shared_and_not_copied(monkeypatch):
     module, x = fused(nn.LIFNode()), torch.tensor(inputs(), requires_grad=True)
     module(x)
     seen, computed = [], []
-    look_up, replay = CompiledCalls.look_up, Plan.replay_apart
+    look_up, replay = CompiledCalls.look_up, Plan.replay_unshared
     monkeypatch.setattr(
         CompiledCalls, "look_up", lambda self, leaves, *a, **k: [seen.extend(leaves), look_up(self, leaves, *a, **k)][1]
     )
     monkeypatch.setattr(
-        Plan, "replay_apart", lambda self, arrays: [computed.append(replay(self, arrays)), computed[-1]][1]
+        Plan, "replay_unshared", lambda self, arrays: [computed.append(replay(self, arrays)), computed[-1]][1]
     )
     for given in (x, x.transpose(0, 1)):
         seen.clear()

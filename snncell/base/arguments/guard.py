@@ -31,7 +31,7 @@ Place = tuple[str, Kind]
 
 
 def suggest_place(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: Sequence[Any]) -> str:
-    """The hint for an invalid argument that would fit another position, or ""."""
+    """Return a hint if an invalid argument fits another position, or ""."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)
         return f" Give them one by one: *{name}." if several else ""
@@ -50,14 +50,15 @@ def suggest_place(places: list[Place], rest: Place | None, who: str, name: str, 
 def _fits(kind: Kind, value: Any) -> bool:
     if type(value) in kind.types:
         return True
-    taken = kind.take(value)
-    return taken is not REFUSED and taken is not UNFIT
+    converted = kind.take(value)
+    return converted is not REFUSED and converted is not UNFIT
 
 
 @dataclass(frozen=True)
 class ByName:
-    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, because it may be mistaken.
-    `warning(value)` returns the text, or "" if the value means the same either way.
+    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, where users confuse it.
+
+    `warning(value)` returns the text, or "" for a value that means the same in both places.
     """
 
     warning: Callable[[Any], str]
@@ -65,8 +66,9 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: warn where PyTorch has another default or convention. `warning(class
-    name, arguments of the call by name)` returns the text, or "" for no warning.
+    """For `Annotated[float, Unlike(warning)]`: warn about another default or convention than in PyTorch.
+
+    `warning(class name, arguments by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
@@ -147,10 +149,10 @@ class ArgumentKinds:
                 warn_of(words)
 
     def raise_with_call(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise an error from inside a call again with the call and its arguments, unless it names them already."""
+        """Raise an error again with the call and its arguments in the message, unless it names them already."""
         if isinstance(error, SnncellError):
-            if self.closed and (told := from_inside(error, who, self.describe_call(args, kwargs))):
-                raise told from None
+            if self.closed and (extended := from_inside(error, who, self.describe_call(args, kwargs))):
+                raise extended from None
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
@@ -188,15 +190,15 @@ class ArgumentKinds:
         default = self.defaults.get(name)
         if value is default:
             return value
-        taken = kind.take(value)
-        if taken is REFUSED or taken is UNFIT:
-            error = ArgumentTypeError if taken is REFUSED else ArgumentError
+        converted = kind.take(value)
+        if converted is REFUSED or converted is UNFIT:
+            error = ArgumentTypeError if converted is REFUSED else ArgumentError
             raise error(
                 refusal(who, name, kind, value, default) + suggest_place(self.places, self.rest, who, name, value, args)
             )
         if kind.by_type:
             kind.types.add(type(value))
-        return taken
+        return converted
 
 
 SEEDS = ("seed", "random_state", "generator", "rng")  # other libraries' names
@@ -204,8 +206,8 @@ SEEDS = ("seed", "random_state", "generator", "rng")  # other libraries' names
 
 def nearest_argument(name: str, known: Sequence[str]) -> str | None:
     """The argument that other libraries call by this name, or the one with the nearest name, or None."""
-    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
-    return here[0] if here else nearest(name, known)
+    matches = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
+    return matches[0] if matches else nearest(name, known)
 
 
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
@@ -258,13 +260,15 @@ def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-_FACES: set[str] = set()  # the modules that have called `guard`
+_GUARDED: set[str] = set()  # the modules that have called `guard`
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modules export one identical wrapper
 
 
-def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
-    """Wrap a function to check its arguments, except the first `skip`: a function of a module, then `face` becomes the
-    `__module__` of the wrapper, or a method. Errors name it `name`, a method with its class.
+def check_arguments(function: Callable[..., Any], name: str, skip: int, module: str = "") -> Callable[..., Any]:
+    """Wrap a function to check its arguments, except the first `skip`. Errors contain `name`.
+
+    For a function of a module, `module` becomes the `__module__` of the wrapper. For a method it is "", and errors also
+    name the class.
     """
     plan: ArgumentKinds | None = None
 
@@ -276,13 +280,13 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
             if plan is None:
                 plan = plan_of(function)
             who = name
-            if not face:
+            if not module:
                 who = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
             args = plan.check_call(who, args, kwargs, skip)
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if face or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
+                if module or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
                     plan.raise_with_call(error, who, args, kwargs)
                 raise
         except Exception as error:
@@ -291,8 +295,8 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
 
     if any("Annotated[" in hint for hint in _hints(function)):
         check_and_call.__signature__ = plain_signature(function)  # type: ignore[attr-defined]
-    if face:
-        check_and_call.__module__, check_and_call.__qualname__ = face, name
+    if module:
+        check_and_call.__module__, check_and_call.__qualname__ = module, name
     return check_and_call
 
 
@@ -301,23 +305,25 @@ def ours(one: Any) -> bool:
     return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
 
-def guard(face: dict[str, Any], own: bool = False) -> None:
-    """Make a module's functions and classes check their arguments, and suggest names for missing ones. `face` is its
-    globals(). `own` skips imported names, and names that are missing in `__all__`, if it exists.
+def guard(namespace: dict[str, Any], own: bool = False) -> None:
+    """Make the functions and classes of a module check their arguments, and suggest names for missing ones.
+
+    `namespace` is the globals() of the module. `own` skips names that are imported or missing in `__all__`.
     """
-    face.setdefault("__getattr__", missing_from(face["__name__"]))
-    list_public(face)
-    _FACES.add(face["__name__"])
-    shown = face.get("__all__", face) if own else face
-    for name, one in list(face.items()):
+    namespace.setdefault("__getattr__", missing_from(namespace["__name__"]))
+    list_public(namespace)
+    _GUARDED.add(namespace["__name__"])
+    module = namespace["__name__"]
+    shown = namespace.get("__all__", namespace) if own else namespace
+    for name, one in list(namespace.items()):
         if name.startswith("_") or not ours(one) or name not in shown:
             continue
-        if own and not one.__module__.startswith(face["__name__"]):
+        if own and not one.__module__.startswith(module):
             continue
         if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
-            face[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, face["__name__"]))
-        elif inspect.isfunction(one) and one.__module__ not in _FACES and one.__module__.startswith(face["__name__"]):
-            one.__module__ = face["__name__"]  # where users import it, as `help` and pickle name it
+            namespace[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, module))
+        elif inspect.isfunction(one) and one.__module__ not in _GUARDED and one.__module__.startswith(module):
+            one.__module__ = module  # where users import it, as `help` and pickle name it
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 

@@ -241,10 +241,10 @@ def _several(origin: Any, item: Kind) -> Kind:
         passable = isinstance(value, abc.Iterable) and not isinstance(value, (str, bytes, abc.Mapping, abc.Set))
         return value if once and passable and not hasattr(value, "shape") else REFUSED
 
-    return Kind(f"a list{_of_these(item.words)}", take, set())
+    return Kind(f"a list{_in_plural(item.words)}", take, set())
 
 
-def _of_these(words: str) -> str:
+def _in_plural(words: str) -> str:
     """Turn "an integer of at least 1" into " of integers of at least 1"; "" for anything."""
     if words.startswith("anything"):
         return ""

@@ -109,67 +109,69 @@ def install() -> None:
         sys.meta_path.append(Elsewhere())
 
 
-def export(face: dict[str, Any]) -> None:
+def export(namespace: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
     `help` of a package repeats the methods of `Cell` for each of its classes, which takes thousands of pages for
-    `snncell.nn`. So its docstring, which `help` shows first, is the overview. `face` is the package's globals(), before
-    `guard`, because `guard` changes the functions' `__module__`.
+    `snncell.nn`. So its docstring, which `help` shows first, is the overview. `namespace` is the package's globals().
+    Call this before `guard`, because `guard` changes the functions' `__module__`.
     """
-    names = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
-    face["__all__"] = sorted(names)
-    if face["__doc__"] is None:  # python -OO
+    names = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
+    namespace["__all__"] = sorted(names)
+    if namespace["__doc__"] is None:  # python -OO
         return
     families: dict[str, list[str]] = {}
     for name in names:
-        home = face[name].__module__
-        inside = home.startswith(f"{face['__name__']}.")
+        home = namespace[name].__module__
+        inside = home.startswith(f"{namespace['__name__']}.")
         heading = (sys.modules[home].__doc__ or home).splitlines()[0] if inside else "From other parts of snncell."
         families.setdefault(heading, []).append(name)
 
     def line(name: str) -> str:
-        first = (face[name].__doc__ or "").strip().partition("\n")[0]
+        first = (namespace[name].__doc__ or "").strip().partition("\n")[0]
         text = f"    {name:<26} {first}".rstrip()
         return text if len(text) <= 118 else f"{text[:114].rpartition(' ')[0]} ..."
 
     lists = ["\n".join([heading, *map(line, family)]) for heading, family in families.items()]
-    face["__doc__"] = "\n\n".join([face["__doc__"].rstrip(), *lists])
+    namespace["__doc__"] = "\n\n".join([namespace["__doc__"].rstrip(), *lists])
 
 
-def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None:
+def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) -> None:
     """Let a package export names of the module `home`, which is imported when one of them is first used.
 
     The core does not import optional parts, but its public packages export some of their names. For example,
-    `nn.TrainOneStepCell` is defined in `snncell.mindspore`. `face` is the package's globals(), after `export` if it is
-    used, and before `guard`. `__all__` and `dir()` list the names as well.
+    `nn.TrainOneStepCell` is defined in `snncell.mindspore`. `namespace` is the package's globals(). Call this after
+    `export`, if the package uses it, and before `guard`. `__all__` and `dir()` list the names as well.
     """
-    here = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
-    face["__all__"] = sorted([*face.get("__all__", here), *names])
-    missing = missing_from(face["__name__"])
+    own = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
+    namespace["__all__"] = sorted([*namespace.get("__all__", own), *names])
+    missing = missing_from(namespace["__name__"])
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
         if name not in names:
             return missing(name)
-        face[name] = getattr(importlib.import_module(home), name)
-        return face[name]
+        namespace[name] = getattr(importlib.import_module(home), name)
+        return namespace[name]
 
-    face["__getattr__"] = __getattr__
+    namespace["__getattr__"] = __getattr__
 
 
-def list_public(face: dict[str, Any]) -> None:
+def list_public(namespace: dict[str, Any]) -> None:
     """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules:
     `__all__`, or the names that a package imports from snncell, or that a module defines.
     """
-    is_package = "__path__" in face
-    root = __name__.partition(".")[0] if is_package else face["__name__"]
+    is_package = "__path__" in namespace
+    root = __name__.partition(".")[0] if is_package else namespace["__name__"]
 
     def is_public(name: str, one: Any) -> bool:
         home = getattr(one, "__module__", None) or (root if is_package else "")  # a constant has none
         return not name.startswith("_") and not isinstance(one, ModuleType) and f"{home}.".startswith(f"{root}.")
 
-    if "__all__" not in face:
-        face["__all__"] = sorted(name for name, one in face.items() if is_public(name, one))
-    face["__dir__"] = lambda: sorted({*face["__all__"], *(name for name in face if name.startswith("__"))})
+    if "__all__" not in namespace:
+        namespace["__all__"] = sorted(name for name, one in namespace.items() if is_public(name, one))
+    namespace["__dir__"] = lambda: sorted(
+        {*namespace["__all__"], *(name for name in namespace if name.startswith("__"))}
+    )
 
 
 _HOMES: dict[str, str] = {}

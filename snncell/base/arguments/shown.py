@@ -52,7 +52,7 @@ def show(value: Any) -> str:
 
 
 def came(value: Any) -> str:
-    """The type of a wrong value. For a class of layers or spike functions, it also says how to create an instance."""
+    """Describe the type of a wrong value. For a class of layers or spike functions, say how to create an instance."""
     what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
     return what + suggest_instance(value)
 
@@ -78,14 +78,14 @@ def suggest_instance(value: Any) -> str:
     own = package == __name__.partition(".")[0]
     if not isinstance(value, type) or not (own or hasattr(value, "construct")):
         return ""
-    face = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
+    prefix = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
     try:
         parameters = inspect.signature(value).parameters.values()
         needed = [p for p in parameters if p.default is p.empty and p.kind < p.KEYWORD_ONLY]
     except (TypeError, ValueError):
         needed = []
     names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
-    return f"; create an instance: {face}{value.__name__}({names})"
+    return f"; create an instance: {prefix}{value.__name__}({names})"
 
 
 def brief(value: Any) -> str:
@@ -104,7 +104,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
 
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with its call, or with the call's arguments, added if it does not name them; None if it names both."""
+    """Return an error with the call and its arguments added to the message; None if the message has both."""
     text = str(error)
     if error.names_call or type(error) not in _EXTENDED:
         return None
@@ -118,11 +118,11 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
         text = f"{text} Arguments: {arguments}."
     else:
         return None
-    told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
+    extended: SnncellError = type(error)(text).with_traceback(error.__traceback__)
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    told.names_call = not named  # if False, the layer that called the operation adds its name, too
-    return told
+        extended.add_note(note)
+    extended.names_call = not named  # if False, the layer that called the operation adds its name, too
+    return extended
 
 
 def percent(part: float) -> str:

@@ -142,7 +142,7 @@ class CPULoop(LoopBackend):
                 own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
                 # The elements of a block are not contiguous if products are scattered or gathered.
                 rows = own.outer if self.scatter or self.gather else own.rows(elements)
-                if own.pays(elements, rows):
+                if own.is_worthwhile(elements, rows):
                     self.reduced.append((one, own, rows))
                     continue
             whole.update(values_in(one))
@@ -300,7 +300,7 @@ class CPULoop(LoopBackend):
     def _empty(self, value: Value, *steps: int) -> Any:
         return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))
 
-    def explained(self, steps: int) -> str:
+    def describe(self, steps: int) -> str:
         """Describe for `explain` how the loop runs."""
         parallel = self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
         threads = "all threads" if parallel else "one thread"

@@ -217,7 +217,7 @@ class CUDALoop(LoopBackend):
         runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])
         return last, ys, dict(zip(self.summed, sums, strict=True)), stored
 
-    def explained(self, steps: int) -> str:
+    def describe(self, steps: int) -> str:
         """Describe for `explain` how the loop runs."""
         return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"
 

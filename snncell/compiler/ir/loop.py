@@ -155,7 +155,7 @@ class LoopOperation(Primitive):
         """Name, source and signature of the loop's kernel on the device; None if it is not a single kernel there."""
 
     @abstractmethod
-    def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
+    def prune(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The instruction without unused results, and without inputs that are then unused."""
 
     @abstractmethod

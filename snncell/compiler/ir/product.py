@@ -77,7 +77,7 @@ class Product(Primitive):
         if self.limit(x, y) <= 0 or not (x.shape[:-1] == y.shape[:-1] if self.by_columns else y.ndim == 2):
             return None
         rows = as_rows(x)
-        return _density(x), matmul.takes_events(rows.T if self.by_columns else rows, as_rows(y))
+        return _density(x), matmul.uses_events(rows.T if self.by_columns else rows, as_rows(y))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -184,7 +184,7 @@ class EventOperation(Primitive):
         self.text = text
         self.differentiable = False
 
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         return [self.text.format(below=percent(attrs["below"]))]
 
 
@@ -210,7 +210,7 @@ class ProductOfEvents(EventOperation):
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
         x, *lists, y = arrays
         left = as_rows(x).T if attrs["by_columns"] else as_rows(x)
-        known = matmul.takes_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
+        known = matmul.uses_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
         return _density(x), known
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -289,11 +289,11 @@ class BilinearOperation(Primitive):
     total: Sum  # the sum over one operand, for the gradient of a weight if the other operand is repeated
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
-        super().__init__(name, self._evaluated)
+        super().__init__(name, self._evaluate)
         self._fast, self._general = fast, general
 
-    def _evaluated(self, x: Any, y: Any, **attrs: Any) -> Any:
-        if direct.takes(x, y):
+    def _evaluate(self, x: Any, y: Any, **attrs: Any) -> Any:
+        if direct.supports(x, y):
             return self._fast(x, y, **attrs)
         return self._general(x.astype(y.dtype) if x.dtype in BYTES and y.dtype in FLOATS else x, y, **attrs)
 
@@ -310,21 +310,21 @@ class BilinearOperation(Primitive):
         if self.batched == tuple(varying) and not all(varying):
             x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
             steps = len(arrays[varying.index(True)])
-            out = self._evaluated(x, y, **attrs)
+            out = self._evaluate(x, y, **attrs)
             return out.reshape(steps, len(out) // steps, *out.shape[1:])
-        return one_after_another(self._evaluated, arrays, varying, attrs)
+        return one_after_another(self._evaluate, arrays, varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The sum over time: time is merged with the batch if both operands have steps, otherwise summed first."""
         if all(varying):
             if all(self.batched):
-                return self._evaluated(*map(_merge_time, arrays), **attrs)
+                return self._evaluate(*map(_merge_time, arrays), **attrs)
             out = self.over_time(arrays, varying, attrs)
             return space_of(out).sum(out)
         pairs = zip(arrays, varying, strict=True)
-        return self._evaluated(*(space_of(a).sum(a) if varies else a for a, varies in pairs), **attrs)
+        return self._evaluate(*(space_of(a).sum(a) if varies else a for a, varies in pairs), **attrs)
 
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         return [WINDOWS] if space is not HOST else []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
@@ -347,7 +347,7 @@ class BilinearOperation(Primitive):
         if self.of_weights is None or self.limit(x, y, attrs) <= 0:
             return None
         shape = self._correlation(x.shape, y.shape, attrs)
-        return _density(x), bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.of_weights)
+        return _density(x), bool(direct.supports(x, y)) and events.is_faster(with_two_axes(x), shape, self.of_weights)
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""

@@ -52,8 +52,8 @@ def _fuse_producers(program: Program) -> Program:
         # Each operand must be a sequence with the same number of steps, or loop-invariant.
         ndim, steps = len(out.shape), out.shape[0]
         per_step = all(len(x.shape) < ndim or x.shape[0] == steps for x in values_in(instruction))
-        takes = [_takes(user, out, producers) for user in users.get(out, [None])]
-        if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _only_fused(out, users))):
+        takes = [_can_absorb(user, out, producers) for user in users.get(out, [None])]
+        if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _is_never_stored(out, users))):
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     instructions = [
@@ -63,12 +63,12 @@ def _fuse_producers(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-def _only_fused(sequence: Value, users: Users) -> bool:
-    """True if no user needs the sequence in memory: loops and elementwise instructions recompute it."""
+def _is_never_stored(sequence: Value, users: Users) -> bool:
+    """Return True if no user needs the sequence in memory: loops and elementwise instructions recompute it."""
     return all(user is not None and (is_elementwise(user) or is_kernel(user)) for user in users[sequence])
 
 
-def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
+def _can_absorb(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
     """True if a user of a sequence can absorb its producer: a loop, or another producer that is fused."""
     if user is None:
         return False
@@ -108,13 +108,13 @@ def _with_producers(
         return instruction
     # The walk found the producers backwards. Sort them by their order in the Program, which respects dependencies.
     fused.sort(key=lambda numbered: numbered[0])
-    larger = enlarged(instruction, [inside for _, inside in fused], xs, consts)
+    larger = enlarge_loop(instruction, [inside for _, inside in fused], xs, consts)
     # A kernel with products works on blocks of rows, so all Values that it computes must have the same rows. If this
     # is not true after fusion, keep the original loop.
     return larger if is_kernel(larger) else instruction
 
 
-def enlarged(
+def enlarge_loop(
     instruction: Instruction,
     producers: list[Instruction],
     xs: Sequence[tuple[Any, Tensor]],
@@ -122,8 +122,9 @@ def enlarged(
     outputs: Sequence[Value] | None = None,
     **changes: Any,
 ) -> Instruction:
-    """The loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body).
-    With `outputs` and `changes`, its results and other fields of its body are replaced, too.
+    """Return the loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body).
+
+    `outputs` and `changes` replace its results and other fields of its body.
     """
     body = loop_of(instruction).body
     producers = [*producers, *body.fused_producers]
@@ -186,14 +187,14 @@ def _users_to_fuse(
             if known and len(found) < MAX_INSTRUCTIONS:
                 found.append(instruction)
                 inside.add(out)
-        stored = _stored(inside, found, users)
+        stored = _values_to_store(inside, found, users)
         following = [one for one in found if one.outputs[0] not in stored or stored.isdisjoint(values_in(one))]
         if len(following) == len(found):
             return found
 
 
-def _stored(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
-    """The Values that a user outside of the loop needs, other than a sum over time."""
+def _values_to_store(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
+    """Select the Values that users outside of the loop need, except sums over time."""
     own = set(fused)
     return {x for x in values if any(user is None or not (user in own or _adds_up(user)) for user in users.get(x, []))}
 
@@ -222,7 +223,7 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
             rows.append((out, wrap(inner[out])))
     ys, users_inside = [y for _, y in rows], [*body.fused_users, *inside]
     outputs = [*instruction.outputs[:first], *(x for x, _ in rows), *instruction.outputs[first + len(body.ys) :]]
-    return enlarged(instruction, [], xs, consts, outputs, ys=ys, fused_users=users_inside)
+    return enlarge_loop(instruction, [], xs, consts, outputs, ys=ys, fused_users=users_inside)
 
 
 # --- Sums over time ---------------------------------------------------------------------------------------------------
@@ -331,4 +332,4 @@ def _reduces_blocks(user: Instruction) -> bool:
     x = user.inputs[0]
     if not isinstance(user.op, Sum) or not can_sum_early(x):
         return False
-    return block_sum(x.shape, user.attrs["axis"]).pays(block_of(math.prod(x.shape)))
+    return block_sum(x.shape, user.attrs["axis"]).is_worthwhile(block_of(math.prod(x.shape)))

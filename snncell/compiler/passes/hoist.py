@@ -101,7 +101,7 @@ def _modes(
     kind: dict[Instruction, str] = {}
     for instruction in reversed(instructions):  # users first, because they decide how an instruction may run
         modes: set[str] = set().union(*(uses.get(value, set()) for value in instruction.outputs))
-        kind[instruction], needs = _place(instruction, modes, reduced, fixed)
+        kind[instruction], needs = _mode_of(instruction, modes, reduced, fixed)
         for x in values_in(instruction):
             # In sum(x * c) = sum(x) * c, the constant itself is an operand, not its sum.
             if kind[instruction] != "sum" or not instruction.op.proportional or x not in fixed:
@@ -109,7 +109,7 @@ def _modes(
     return kind, uses
 
 
-def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
+def _mode_of(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
     """The mode of an instruction, and the mode in which it needs its inputs."""
     op = instruction.op
     if modes == {"sum"} and not reduced.isdisjoint(instruction.outputs) and _passes_sums(instruction, fixed):

@@ -19,7 +19,7 @@ from snncell.compiler.ir.loop import LoopOperation, is_kernel, loop_of, sequence
 from snncell.compiler.ir.operations import CAST, CONTIGUOUS, Cast, is_elementwise, loop_shape
 from snncell.compiler.ir.product import BilinearOperation, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, makers_in, rename_inputs, users_of, values_in, with_inputs
-from snncell.compiler.passes.fuse_into_loops import enlarged
+from snncell.compiler.passes.fuse_into_loops import enlarge_loop
 from snncell.compiler.passes.simplify import FOLDED_BYTES, canonical_step
 from snncell.dtype import BYTES, is_float
 from snncell.tape.state import Value
@@ -145,13 +145,14 @@ class _Choice:
             kept = {
                 x
                 for x in chosen
-                if self._gives(self.makers[x], x, chosen) and all(self._reads(y, x, chosen) for y in self.users[x])
+                if self._can_return_bytes(self.makers[x], x, chosen)
+                and all(self._can_read_bytes(y, x, chosen) for y in self.users[x])
             }
             if kept == chosen:
                 return chosen
             chosen = kept
 
-    def _gives(self, maker: Instruction, x: Value, chosen: set[Value]) -> bool:
+    def _can_return_bytes(self, maker: Instruction, x: Value, chosen: set[Value]) -> bool:
         """True if the instruction that computes a Value can give bytes."""
         if isinstance(maker.op, LoopOperation):
             step, body = self._step_of(maker), loop_of(maker).body
@@ -169,7 +170,7 @@ class _Choice:
         # If only instructions of fused groups read it, it is probably in the same group, and never stored.
         return is_elementwise(maker) and any(y is None or loop_shape(y) is None for y in self.users[x])
 
-    def _reads(self, user: Instruction | None, x: Value, chosen: set[Value]) -> bool:
+    def _can_read_bytes(self, user: Instruction | None, x: Value, chosen: set[Value]) -> bool:
         """True if a user of a Value can read bytes."""
         if user is None:
             return False
@@ -179,12 +180,12 @@ class _Choice:
                 first is x and x not in others and (isinstance(user.op, EventOperation) or others[0].dtype == x.dtype)
             )
         if isinstance(user.op, LoopOperation):
-            return self._loop_reads(user, x)
+            return self._loop_can_read_bytes(user, x)
         if user.op.selects:
             return user.outputs[0] in chosen and (user.op.view or self.bounds[x] <= SIGNED)
         return loop_shape(user) == x.shape  # otherwise it would not be fused with a cast
 
-    def _loop_reads(self, user: Instruction, x: Value) -> bool:
+    def _loop_can_read_bytes(self, user: Instruction, x: Value) -> bool:
         """True if a loop is a kernel that reads a sequence by elementwise instructions."""
         loop, sequences = loop_of(user), sequences_of(user)
         if not is_kernel(user) or loop.recompute is not None or user.inputs.count(x) != sequences.count(x):
@@ -230,7 +231,7 @@ def _with_byte_sequences(instruction: Instruction, narrow: dict[Value, Value]) -
         else:
             xs.append((sequence, slot))
     consts = list(zip(instruction.inputs[len(body.carry) + len(xs) :], body.consts, strict=True))
-    return enlarged(instruction, casts, xs, consts)
+    return enlarge_loop(instruction, casts, xs, consts)
 
 
 def _with_byte_results(instruction: Instruction, chosen: set[Value], narrow: dict[Value, Value]) -> Instruction:

@@ -8,9 +8,9 @@ from typing import Any
 from snncell.compiler.ir.loop import LoopOperation, is_kernel, loop_of, sequences_of, with_body
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, Users, results_of, users_of, with_inputs
-from snncell.compiler.passes.fuse_into_loops import enlarged
+from snncell.compiler.passes.fuse_into_loops import enlarge_loop
 from snncell.compiler.passes.simplify import eliminate_dead_code
-from snncell.kernels.products.gathers import may_pay
+from snncell.kernels.products.gathers import may_be_faster
 from snncell.tape.state import Value
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction
@@ -30,9 +30,9 @@ def multiply_in_loops(program: Program) -> Program:
     be written to memory anyway.
     """
     users = users_of(program)
-    taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
+    products = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
     terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
-    if not taken and not terms:
+    if not products and not terms:
         return program
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
     instructions: list[Instruction] = []
@@ -41,7 +41,7 @@ def multiply_in_loops(program: Program) -> Program:
         if instruction in moved:
             continue
         if isinstance(instruction.op, LoopOperation):
-            instruction = _with_terms(_with_products(instruction, taken), terms, moved, order)
+            instruction = _with_terms(_with_products(instruction, products), terms, moved, order)
         instructions.append(instruction)
     return eliminate_dead_code(program._replace(instructions=instructions))
 
@@ -51,7 +51,7 @@ def _may_move(instruction: Instruction, users: Users) -> bool:
     if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
         return False
     inner, width = instruction.inputs[-1].shape
-    if not may_pay(inner, width, instruction.inputs[-1].dtype, False):
+    if not may_be_faster(inner, width, instruction.inputs[-1].dtype, False):
         return False
     own_users = users.get(instruction.outputs[0], [])
     user = own_users[0] if len(own_users) == 1 else None
@@ -77,7 +77,7 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
         consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
         own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
         inside.append(with_inputs(product, own, [slot._data]))
-    return enlarged(instruction, inside, xs, consts) if inside else instruction
+    return enlarge_loop(instruction, inside, xs, consts) if inside else instruction
 
 
 def _may_be_term(instruction: Instruction, users: Users) -> bool:
@@ -85,7 +85,7 @@ def _may_be_term(instruction: Instruction, users: Users) -> bool:
     if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False
     x, y = instruction.inputs[0], instruction.inputs[-1]
-    return len(y.shape) > 1 and users[y] == [instruction] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
+    return len(y.shape) > 1 and users[y] == [instruction] and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True)
 
 
 def _with_terms(

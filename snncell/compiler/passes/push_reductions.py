@@ -41,7 +41,7 @@ def push_reductions(program: Program) -> Program:
     """Push sums over the first axis before products, and multiply repeated rows and images once."""
     while any(isinstance(instruction.op, Product | BilinearOperation) for instruction in program.instructions):
         pusher = _Pusher(program)
-        rewritten = pusher.rewritten()
+        rewritten = pusher.rewrite()
         if not pusher.changed:
             break
         # Iterate to a fixed point, because a sum that was pushed before one product may follow another.
@@ -59,7 +59,7 @@ class _Pusher:
         self.instructions: list[Instruction] = []
         self.changed = False
 
-    def rewritten(self) -> Program:
+    def rewrite(self) -> Program:
         """The rewritten Program; the caller's `canonicalise` removes dead instructions."""
         for instruction in self.program.instructions:
             rules = (self._of_sum, self._of_dot, self._of_contraction, self._of_convolution, self._of_weight)
@@ -105,9 +105,9 @@ class _Pusher:
         if rows is None or len(rows.shape) < 2:
             return None
         product = self._new(instruction.op, rows, instruction.inputs[1], line=instruction.line)
-        return self._reshaped(instruction, self.makers[instruction.inputs[0]].op, product)
+        return self._reshape(instruction, self.makers[instruction.inputs[0]].op, product)
 
-    def _reshaped(self, instruction: Instruction, op: Primitive, x: Value) -> Instruction:
+    def _reshape(self, instruction: Instruction, op: Primitive, x: Value) -> Instruction:
         return with_inputs(instruction, [x], op=op, attrs={"shape": instruction.outputs[0].shape})
 
     def _of_contraction(self, instruction: Instruction) -> Instruction | None:
@@ -132,7 +132,7 @@ class _Pusher:
         once = self._new(op, images, instruction.inputs[1], line=instruction.line, **instruction.attrs)
         shape = (sequence.shape[0], *once.shape)
         repeated = self._new(self.makers[sequence].op, once, shape=shape, line=instruction.line)
-        return self._reshaped(instruction, cut.op, repeated)
+        return self._reshape(instruction, cut.op, repeated)
 
     def _of_weight(self, instruction: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y) -> conv_weight(x, sum(reshape(y))); the same if y is repeated."""
@@ -154,7 +154,7 @@ class _Pusher:
         images = self._repeated_images(instruction.inputs[0]) if isinstance(instruction.op, Reshape) else None
         if images is None or instruction.outputs[0].shape[1:] != images.shape:
             return None
-        return self._reshaped(instruction, self.makers[self.makers[instruction.inputs[0]].inputs[0]].op, images)
+        return self._reshape(instruction, self.makers[self.makers[instruction.inputs[0]].inputs[0]].op, images)
 
     # --- Sequences ----------------------------------------------------------------------------------------------------
 

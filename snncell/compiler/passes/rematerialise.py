@@ -23,7 +23,7 @@ from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, bytes_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
-from snncell.tape.hooks import beyond_taps
+from snncell.tape.hooks import skip_taps
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
@@ -73,7 +73,7 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     for value, x in tensors.items():
         if x._entry is not None:
             pairs = zip(x._entry.parents, x._entry.indices, strict=True)
-            parents = [beyond_taps(entry, index) for entry, index in pairs if entry is not None]
+            parents = [skip_taps(entry, index) for entry, index in pairs if entry is not None]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
     # Store only results of operations with a single output. A gradient stops at a stored Value. For an operation with
     # two outputs, storing one would keep the gradient of the other from reaching the operation's inputs.

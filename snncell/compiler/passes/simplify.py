@@ -232,7 +232,7 @@ def eliminate_dead_code(program: Program) -> Program:
     for instruction in reversed(program.instructions):
         if not needed.isdisjoint(instruction.outputs):
             if isinstance(instruction.op, LoopOperation):
-                instruction = instruction.op.pruned(instruction, needed)
+                instruction = instruction.op.prune(instruction, needed)
             instructions.append(instruction)
             needed.update(values_in(instruction))
     return program._replace(

@@ -129,7 +129,10 @@ class Launch(LoopLaunch):
         _, _, signature = self.kernels[0]
         sizes = [(size, dtypes.int64) for size in self.sizes]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
-        arrays, outputs = [argument.joined for argument in self.arrays], [shape for _, shape, _, _ in self.outputs]
+        arrays, outputs = (
+            [argument.merged_shape for argument in self.arrays],
+            [shape for _, shape, _, _ in self.outputs],
+        )
         return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
@@ -243,7 +246,7 @@ class _Argument:
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
         self.shape = None if operand.shape == operand.value.shape else operand.shape  # the new shape, if it differs
-        self.joined = operand.shape
+        self.merged_shape = operand.shape
         constant = uniform.get(operand.value)
         self.kind = kind_of(operand.value).dtype
         one = None if constant is None else np.array(constant[(0,) * constant.ndim], self.kind)
@@ -274,7 +277,7 @@ class Segments:
         self.units = sum(launch.units for launch in launches)
         self.grain = grain_of(self.units) if shared else 0
         self.drops = [slot for launch in launches for slot in launch.drops]
-        self._together: KernelBatch | None = None
+        self._batch: KernelBatch | None = None
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots of all loops."""
@@ -283,9 +286,9 @@ class Segments:
                 launch.run(slots, into)
             return
         arrays = [array for launch in self.launches for array in launch.arrays_of(slots, into)]
-        if self._together is None:
-            self._together = KernelBatch([launch.segment() for launch in self.launches])
-        self._together(arrays, self.grain)
+        if self._batch is None:
+            self._batch = KernelBatch([launch.segment() for launch in self.launches])
+        self._batch(arrays, self.grain)
 
 
 def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
@@ -298,16 +301,18 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
         if isinstance(launch, Launch) and not (launch.parallel or launch.parts or launch.narrowed):
             loops.append(launch)
             continue
-        shared = sum(map(_work, loops)) >= PARALLEL_SIZE
+        shared = sum(map(_estimate_work, loops)) >= PARALLEL_SIZE
         for part in _independent(loops) if shared else [loops]:
-            runs += [Segments(part, shared and sum(map(_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
+            runs += (
+                [Segments(part, shared and sum(map(_estimate_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
+            )
         loops = []
         if launch is not None:
             runs.append(launch)
     return runs
 
 
-def _work(launch: Launch) -> int:
+def _estimate_work(launch: Launch) -> int:
     return math.prod(launch.group.shape or ()) * cost_of(launch.group.instructions)
 
 
@@ -341,7 +346,8 @@ def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 def _launch(
     op: FusibleOperation, specs: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """The launch, and the positions of numbers among the inputs, each with the dtype in which it is passed.
+    """Return a cached launch, and the position and dtype of each number among the inputs.
+
     `specs` has shape and dtype of each array, and None for a number, which is an argument of the kernel.
     """
     trace, attrs = Trace(), dict(options)
@@ -367,7 +373,7 @@ def _launch(
     return launch, [(place, number.dtype) for place, number in zip(places, launch.scalars, strict=True)]
 
 
-def _run(self: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def _run_on_device(self: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     operands = DEVICE.operands(arrays, self.name)
     complexes = any(x.dtype.kind == "c" for x in operands if hasattr(x, "dtype"))
     if complexes and isinstance(self, Elementwise) and self.of_complex:
@@ -375,4 +381,4 @@ def _run(self: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -
     return on_device(self, operands, attrs)
 
 
-FusibleOperation.on_device = _run  # type: ignore[method-assign]
+FusibleOperation.on_device = _run_on_device  # type: ignore[method-assign]

@@ -69,7 +69,7 @@ class LoopRun:
                 self.known[instruction.outputs[0]] = events
         known = self.known
         if self.space is DEVICE:
-            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
+            known = {value: DEVICE.require(array, f"{schedule.who}: an operand") for value, array in known.items()}
         self.known = known
         last, sequences, self.totals, stored = loop.run(known, self.varying, self.steps)
         self._add_sequences(sequences)
@@ -149,7 +149,7 @@ def over_all_steps(
 ) -> Sequence[Any]:
     """The results of an instruction by one of its operation's rules for whole sequences."""
     if not instruction.op.view:  # storage formats are computed in float32, but views keep them
-        arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
+        arrays = [HOST.widen(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, varying, instruction.attrs)
     outs = out if instruction.op.multiple else (out,)
     pairs = zip(outs, instruction.outputs, strict=True)
@@ -219,7 +219,7 @@ class AllStepsPlan:
         inputs = [self.whole[x] if varies else x for x, varies in zip(instruction.inputs, varying, strict=True)]
         if isinstance(op, Elementwise):
             ndim = max(len(x.shape) for x in values_in(instruction))
-            inputs = [self._aligned(x, ndim, instruction) if v else x for x, v in zip(inputs, varying, strict=True)]
+            inputs = [self._align(x, ndim, instruction) if v else x for x, v in zip(inputs, varying, strict=True)]
         elif isinstance(op, Reduction):
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
@@ -227,8 +227,8 @@ class AllStepsPlan:
         outputs = [self._sequence(value) for value in instruction.outputs]
         self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
-    def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
-        """A sequence with axes of length 1 after time, because within a step shapes broadcast from the right."""
+    def _align(self, x: Value, ndim: int, instruction: Instruction) -> Value:
+        """Insert axes of length 1 after the time axis, because within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x
@@ -251,7 +251,7 @@ class AllStepsPlan:
         sequences = dict(zip(self.results, arrays[:count], strict=True))
         return sequences, dict(zip(self.summed, arrays[count:], strict=True))
 
-    def explained(self) -> str:
+    def describe(self) -> str:
         """Describe for `explain` how it runs."""
         launches = sum(launch.launches for launch in self.plan.launches)
         return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"

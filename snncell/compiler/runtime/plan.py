@@ -38,7 +38,7 @@ from snncell.kernels.numba.progress import listening
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.parameter import Parameter, commit
-from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn, quietly
+from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, current_space, in_turn, quietly
 
 
 class Plan:
@@ -111,8 +111,8 @@ class Plan:
                 return self._replay(arrays)
         return self._replay(arrays)
 
-    def replay_apart(self, arrays: Sequence[Any]) -> list[Any]:
-        """`replay` for a caller that writes to the results: copy those that share memory with anything else."""
+    def replay_unshared(self, arrays: Sequence[Any]) -> list[Any]:
+        """`replay` for a caller that writes to the results: copy results that share memory with other arrays."""
         results = self.replay(arrays)
         parameters = [parameter._data for parameter in (*self.program.parameters, *self.program.written)]
         used = {owner_of(x) for x in (*arrays, *parameters, *self._template) if x is not None}
@@ -147,7 +147,7 @@ class Plan:
         for (_, slot), array in zip(self.parameters, values, strict=True):
             slots[slot] = array
         if IN_USE:
-            self._take_along(slots)
+            self._move_elements(slots)
         into = into or {}
         for run in self.runs:
             run.run(slots, into)
@@ -163,17 +163,17 @@ class Plan:
         # A Parameter that the plan writes stays in the graph's memory, so it is not copied in.
         read = [value for p, value in self.program.parameters.items() if p not in self.program.written]
         copied = sum(map(bytes_of, (*self.program.inputs, *read)))
-        if not graph_pays(launches, copied):
+        if not is_graph_faster(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]
         return RecordedPlan(self.computed, [parameter for parameter, _ in self.parameters], written)
 
-    def _take_along(self, slots: list[Any]) -> None:
+    def _move_elements(self, slots: list[Any]) -> None:
         """Move single elements from the other space, for example an optimiser's counter."""
         for number, slot in enumerate(self.inputs):
-            slots[slot] = self.space.taken(slots[slot], f"argument {number + 1}")
+            slots[slot] = self.space.require(slots[slot], f"argument {number + 1}")
         for parameter, slot in self.parameters:
-            slots[slot] = self.space.taken(slots[slot], f"Parameter {parameter.name!r}")
+            slots[slot] = self.space.require(slots[slot], f"Parameter {parameter.name!r}")
 
     def moved(self) -> int:
         """The bytes that one run reads from and writes to memory."""
@@ -201,13 +201,13 @@ class Plans:
     def of(self, arrays: Sequence[Any]) -> Plan:
         """The plan for these arguments: on the GPU, if an argument, a constant or a Parameter is there."""
         space: Space = HOST
-        if IN_USE or here() is DEVICE:
+        if IN_USE or current_space() is DEVICE:
             constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
             parameters = [p._data for p in self.program.parameters if not p.follows]
             written = [p._data for p in self.program.written if not p.follows]
             every = [*arrays, *parameters, *written, *constants]
             whole = [x for x in every if x.size > 1] or every  # single elements, such as counters, do not decide
-            space = DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST if whole else here()
+            space = DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST if whole else current_space()
         plan = self._plans.get(space)
         return self._new_plan(space) if plan is None else plan
 
@@ -324,7 +324,7 @@ class RecordedPlan:
         # Check the arguments before anything is changed. Arrays of Tensors never change, so compare only identities.
         arguments = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._copied_from[n]}
         values = {p: _value(p) for p in self._values if p._data is not self._copied_value[p]}
-        self._part()
+        self._detach_holders()
         for n, array in arguments.items():
             self._inputs[n][...] = array
             self._copied_from[n] = arrays[n]
@@ -347,7 +347,7 @@ class RecordedPlan:
         memory = lent.setdefault(id(array.memory), GraphMemory(array.memory.block))
         return DeviceArray(memory, array.offset, array.shape, array.strides, array.dtype)
 
-    def _part(self) -> None:
+    def _detach_holders(self) -> None:
         """Give the holders of lent memory a copy before the graph overwrites it; reference counts find the holders."""
         unchanged = {id(p._data): p for p in self.written if p._data is self._copied_value[p]}
         # For each memory, the number of its arrays that only Parameters and the graph hold.
@@ -363,13 +363,13 @@ class RecordedPlan:
 
 
 def _argument(n: int, array: Any) -> Any:
-    return DEVICE.taken(array, f"argument {n + 1}")
+    return DEVICE.require(array, f"argument {n + 1}")
 
 
 def _value(parameter: Parameter) -> Any:
-    return DEVICE.taken(parameter.value_in(DEVICE), f"Parameter {parameter.name!r}")
+    return DEVICE.require(parameter.value_in(DEVICE), f"Parameter {parameter.name!r}")
 
 
-def graph_pays(launches: int, copied: int) -> bool:
-    """True if a single request for all launches saves more time than the copies of the inputs cost."""
+def is_graph_faster(launches: int, copied: int) -> bool:
+    """Return True if one request for all launches saves more time than the copies of the inputs cost."""
     return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

@@ -43,7 +43,7 @@ class StepLoop(LoopBackend):
     def launches(self, steps: int) -> int:
         return steps * sum(launch.launches for launch in self.plan.plan.launches)
 
-    def explained(self, steps: int) -> str:
+    def describe(self, steps: int) -> str:
         """Describe for `explain` how the loop runs."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
@@ -101,14 +101,14 @@ class _Total:
 
     def add(self, term: Any, place: int) -> None:
         """Add the term of the step at index `place`."""
-        term = self.space.widened(term)
-        self.near = self.space.copy(term) if self.near is None else self.space.added(self.near, term)
+        term = self.space.widen(term)
+        self.near = self.space.copy(term) if self.near is None else self.space.add(self.near, term)
         if place % NEAR == self.last:
             self._move()
 
     def _move(self) -> None:
         if self.near is not None:
-            self.far, self.near = self.space.added(self.far, self.space.cast(self.near, self.far.dtype)), None
+            self.far, self.near = self.space.add(self.far, self.space.cast(self.near, self.far.dtype)), None
 
     def result(self) -> Any:
         """The sum."""

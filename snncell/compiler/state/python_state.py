@@ -91,14 +91,14 @@ class PythonState(ReachableValues):
         for container, _, inside in self._containers:
             there = items(container)
             if len(there) != len(inside) or not all(map(same_value, there, inside)):
-                words = f"a {type(container).__name__}{self._called(container)}"
+                words = f"a {type(container).__name__}{self._quote_name(container)}"
                 found[id(container), ""] = Change(words, tuple(there))
         for array, before in self._arrays:
             if (now := freeze_array(array)) != before:
-                found[id(array), ""] = Change(f"an array{self._called(array)}", now)
+                found[id(array), ""] = Change(f"an array{self._quote_name(array)}", now)
         return found
 
-    def _called(self, value: Any) -> str:
+    def _quote_name(self, value: Any) -> str:
         """The name of a container or array, in parentheses."""
         name = next((name for name, held in self._named() if held is value), None)
         return "" if name is None else f" ({name})"
@@ -144,7 +144,7 @@ class PythonState(ReachableValues):
         for array, (_, _, content) in self._arrays:
             if len(content) > LARGE:
                 warn_of(
-                    f"{who} reads an array of {len(content) >> 20} MB{self._called(array)}. Each call compares it "
+                    f"{who} reads an array of {len(content) >> 20} MB{self._quote_name(array)}. Each call compares it "
                     f"with a copy, because it may change. Convert it to a Tensor once, outside of the function, or "
                     f"pass it as an argument.",
                     RuntimeWarning,
@@ -314,13 +314,15 @@ def state_of(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
-        return _frozen(generator.get_state(legacy=False))
-    return _frozen(generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state)
+        return _freeze_state(generator.get_state(legacy=False))
+    return _freeze_state(
+        generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state
+    )
 
 
-def _frozen(state: Any) -> Any:
+def _freeze_state(state: Any) -> Any:
     if isinstance(state, dict):
-        return tuple((key, _frozen(value)) for key, value in state.items())
+        return tuple((key, _freeze_state(value)) for key, value in state.items())
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 

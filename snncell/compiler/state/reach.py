@@ -156,21 +156,21 @@ class ReachableValues:
         self._visit_all()
         number = 0
         while number < len(self.objects):  # classes come before their instances
-            one, known = self.objects[number], self._known()
+            one, known = self.objects[number], self._count_names()
             number += 1
             if self._scanned.get(id(one)) != known:
                 self._scanned[id(one)] = known
                 self._read_attributes(one)
                 self._visit_all()
-                if self._known() != known:  # a newly found method names more attributes
+                if self._count_names() != known:  # a newly found method names more attributes
                     number = 0
 
     def _visit_all(self) -> None:
         while self._waiting:
             self._visit(self._waiting.pop())
 
-    def _known(self) -> int:
-        """The number of known names; when it grows, objects are searched again."""
+    def _count_names(self) -> int:
+        """Count the known names. After the number has grown, objects are searched again."""
         return len(self.names) + len(self.appended) + len(self.stored) + self.open + self.catches
 
     def _visit(self, value: Any) -> None:
@@ -223,7 +223,9 @@ class ReachableValues:
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
-            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of a jitted function
+            self._waiting += (
+                [own["fn"]] if "fn" in own else _values_to_follow(own.values())
+            )  # `fn` of a jitted function
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, freeze_array(value)))
         else:
@@ -273,7 +275,7 @@ class ReachableValues:
             self._waiting.append(os.environ)
         elif "__name__" in value.__globals__ and library(value.__globals__["__name__"]):
             # For library code, follow the functions and objects in its closure: `fn` of `grad(fn)`, for example.
-            self._waiting += _leading_on(map(cell_value, value.__closure__ or ()))
+            self._waiting += _values_to_follow(map(cell_value, value.__closure__ or ()))
         else:
             self._read_code(value)
             if value.__dict__:  # attributes of a function, such as `loss.weight`
@@ -405,7 +407,7 @@ class ReachableValues:
             if not library(base.__module__):
                 of_class = vars(base)
                 slots = of_class.get("__slots__", ())
-                slots = [_mangled(base, slot) for slot in ([slots] if isinstance(slots, str) else slots)]
+                slots = [_mangle(base, slot) for slot in ([slots] if isinstance(slots, str) else slots)]
                 self._read_slots(one, slots if self.open else self.names.intersection(slots))
                 absent |= {n for n in self.names.intersection(of_class) if not isinstance(of_class[n], _DESCRIPTORS)}
         for name in absent.difference(own):
@@ -424,13 +426,13 @@ class ReachableValues:
         return self._holders[key]
 
 
-def _mangled(kind: type, name: str) -> str:
-    """The name under which Python stores an attribute: `__gain` of a class A is `_A__gain`."""
+def _mangle(kind: type, name: str) -> str:
+    """Return the name under which Python stores an attribute: `__gain` of a class A is `_A__gain`."""
     private = name.startswith("__") and not name.endswith("__")
     return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
-def _leading_on(values: Iterable[Any]) -> list[Any]:
+def _values_to_follow(values: Iterable[Any]) -> list[Any]:
     """Values of a library, also inside of containers, that may lead to a user's code."""
     every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
     return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]

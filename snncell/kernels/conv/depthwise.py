@@ -62,10 +62,9 @@ UNITS = 16  # enough units to balance the load of threads
 MOST_TAPS = 49  # code is generated for each tap
 
 
-def takes(shape: Shape) -> bool:
-    """True for one input and one output channel per group, and up to MOST_TAPS elements in a window, as in 7x7.
-
-    The columns of the image that neighbouring results read, and their own columns in the output, are up to 2 apart.
+def supports(shape: Shape) -> bool:
+    """Return True for one input and one output channel per group, windows of at most MOST_TAPS elements (7x7), and
+    neighbouring results that are at most 2 columns apart, in the image and in the output.
     """
     across = shape.axes[1]
     known = shape.channels == shape.outputs == 1 and math.prod(shape.window) <= MOST_TAPS

@@ -244,9 +244,9 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
 
 def other_algorithm(shape: Shape) -> Any:
     """The module that computes a convolution faster than the kernels here, or None."""
-    if depthwise.takes(shape):
+    if depthwise.supports(shape):
         return depthwise
-    return winograd if winograd.pays(shape) else None
+    return winograd if winograd.is_faster(shape) else None
 
 
 @functools.lru_cache(maxsize=512)
@@ -273,7 +273,7 @@ def _correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape)
     run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(x, dtype), plan.geometry)
 
 
-def takes(x: Any, y: Any) -> bool:
+def supports(x: Any, y: Any) -> bool:
     """True if these kernels can convolve `x`, which may be bytes or Rows, with `y`; otherwise `im2col.py` does it."""
     known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
     here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
@@ -284,7 +284,7 @@ def _dense(images: Any, dtype: Any, shape: Shape) -> Any:
     """Convert Rows to dense images, and bytes to floats for depthwise kernels, which cannot read them."""
     if isinstance(images, Rows):
         return fill_rows(images, dtype)
-    if images.dtype == dtype or not depthwise.takes(shape):
+    if images.dtype == dtype or not depthwise.supports(shape):
         return images
     floats = empty(images.shape, dtype)
     floats[...] = images
@@ -323,7 +323,7 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
         return out
     sizes, shape, order = _sizes(x.shape, weight.shape, stride, before, dilation, count, groups)
     images, results = with_two_axes(x), with_two_axes(out)
-    if events.pay(images, shape):
+    if events.is_faster(images, shape):
         events.convolve(images, weight, results, sizes, groups)
     else:
         _correlate(images, weight, order, results, shape)
@@ -421,7 +421,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         return out
     sizes, shape, _ = _sizes(x.shape, out.shape, stride, before, dilation, dout.shape[2:], groups)
     images = with_two_axes(x)
-    if events.pay(images, shape, of_weights=True):
+    if events.is_faster(images, shape, of_weights=True):
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
     images = _dense(images, dout.dtype, shape)

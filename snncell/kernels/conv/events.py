@@ -265,8 +265,8 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, shape: Shape, of_weights: bool = False) -> bool:
-    """True if images are sparse enough that an event-driven convolution is faster than a dense one."""
+def is_faster(x: Any, shape: Shape, of_weights: bool = False) -> bool:
+    """Return True if images are so sparse that an event-driven convolution is faster than a dense one."""
     below = limit(shape, max(4, x.dtype.itemsize), of_weights) if x.size else 0.0  # bytes are converted to floats
     return below > 0 and (x.density if isinstance(x, Rows) else estimate_density(x)) < below
 
@@ -287,7 +287,7 @@ def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
     each = channels * math.prod(map(_inside, axes)) * (EVENT * panels + ADDED * vectors)
 
     fixed = MOVED * size * (elements + lanes * vectors * results)
-    if winograd.pays(shape):
+    if winograd.is_faster(shape):
         points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
         weights, copied, dense, packed = (
             channels * outputs * points,

@@ -117,12 +117,12 @@ def _lanes(shape: Shape, rows: int, lanes: int) -> tuple[Any, int, int]:
 
 
 @functools.lru_cache(maxsize=512)
-def pays(shape: Shape) -> bool:
+def is_faster(shape: Shape) -> bool:
     """True if a Winograd convolution is faster than a direct one.
 
     The decision does not depend on the number of images, so that an image has the same bits in any batch.
     """
-    if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
+    if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not supports(shape):
         return False
     terms = shape.channels * _padded(shape.outputs, 8) * math.prod(shape.window)
     return bool(terms * math.prod(axis.results for axis in shape.axes) * SUMMED > cycles(shape))
@@ -135,7 +135,7 @@ def cycles(shape: Shape) -> float:
     return at * (pairs * (tiles * MULTIPLIED + PACKED / BATCH) + TRANSFORMED * tiles * vectors)
 
 
-def takes(shape: Shape) -> bool:
+def supports(shape: Shape) -> bool:
     """True for two axes, no dilation, and windows and strides with transforms: for example, 3x3 with stride 1 or 2."""
     return all(
         max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST

@@ -121,7 +121,7 @@ class Runtime:
         try:
             return self._take(size)
         except OutOfMemory:
-            raise self._no_room(size, held) from None
+            raise self._memory_error(size, held) from None
 
     def _take(self, size: int) -> MemoryBlock:
         pool = getattr(self._local, "arena", None) or self._pool
@@ -161,7 +161,7 @@ class Runtime:
             self._total -= block.size
         self._free(block.pointer)
 
-    def _no_room(self, size: int, held: int) -> DeviceMemoryError:
+    def _memory_error(self, size: int, held: int) -> DeviceMemoryError:
         free, total = self._memory()
         return DeviceMemoryError(
             f"Out of memory on {self.name}: there is no room for an array of {readable(size)}. Live arrays hold "
@@ -230,7 +230,7 @@ class Runtime:
             raise NotRecordable(what)
 
     def in_order(self) -> AbstractContextManager[Any]:
-        """Context manager: lock the stream, so that no other thread records operations of the body."""
+        """Context manager: lock the stream, so that the recording of another thread gets no operations of the body."""
         return self._recording
 
     # --- memory that threads and other libraries share ---

@@ -114,15 +114,15 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
     _, log = _link_ptx(ptx, capability)
     # The assembler's report leaves out externally visible arrays, and Numba declares all shared arrays as visible.
     shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
-    taken = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
+    used = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
     for line in log.splitlines():
         if sizes := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             stack, stores, loads = map(int, sizes.groups())
-            taken["stack"] = max(taken["stack"], stack)
-            taken["spilled"] = max(taken["spilled"], stores + loads)
-        elif line.startswith("ptxas") and (used := re.search(r"Used (\d+) registers", line)):
-            taken["registers"] = int(used[1])
-    return taken
+            used["stack"] = max(used["stack"], stack)
+            used["spilled"] = max(used["spilled"], stores + loads)
+        elif line.startswith("ptxas") and (registers := re.search(r"Used (\d+) registers", line)):
+            used["registers"] = int(registers[1])
+    return used
 
 
 def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
@@ -139,9 +139,9 @@ def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
         linker.get_linked_cubin(handle, cubin)
         return bytes(cubin), _log(handle, linker.get_info_log_size, linker.get_info_log)
     except linker.nvJitLinkError as error:
-        said = "" if handle is None else _log(handle, linker.get_error_log_size, linker.get_error_log)
+        message = "" if handle is None else _log(handle, linker.get_error_log_size, linker.get_error_log)
         raise DeviceError(
-            f"nvJitLink cannot compile a kernel for compute capability {major}.{minor} ({error}). {said.strip()} If "
+            f"nvJitLink cannot compile a kernel for compute capability {major}.{minor} ({error}). {message.strip()} If "
             f"the card is newer than the installed packages, update them: pip install -U 'snncell[cuda]'."
         ) from error
     finally:
@@ -192,15 +192,15 @@ def launch(compiled: Any, count: int, *arguments: Any) -> None:
 
 
 def run(
-    name: str, body: str, count: int, numbers: dict[str, Any], given: dict[str, Any], filled: dict[str, Any]
+    name: str, body: str, count: int, numbers: dict[str, Any], inputs: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
-    """Run `body` for each `i < count`, with numbers, contiguous input arrays `given` and output arrays `filled`."""
+    """Run `body` for each `i < count`, with numbers, contiguous input arrays `inputs` and output arrays `outputs`."""
     parameters = (
         *((key, dtypes.BY_NUMPY[np.dtype(type(number))]) for key, number in numbers.items()),
-        *((key, (dtypes.BY_NUMPY[array.dtype], False)) for key, array in given.items()),
-        *((key, (dtypes.BY_NUMPY[array.dtype], True)) for key, array in filled.items()),
+        *((key, (dtypes.BY_NUMPY[array.dtype], False)) for key, array in inputs.items()),
+        *((key, (dtypes.BY_NUMPY[array.dtype], True)) for key, array in outputs.items()),
     )
-    launch(kernel(name, parameters, body), count, *numbers.values(), *given.values(), *filled.values())
+    launch(kernel(name, parameters, body), count, *numbers.values(), *inputs.values(), *outputs.values())
 
 
 def bits_of(array: Any) -> tuple[Any, int]:

@@ -127,19 +127,21 @@ _keep = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", pythonapi))
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", pythonapi))
 
 
-def _end(address: int, let_go: Any = _let_go, managed: Any = _Managed) -> None:
+def _release_owner(address: int, let_go: Any = _let_go, managed: Any = _Managed) -> None:
     """The deleter of a capsule, called by its consumer: release the owner."""
     let_go(managed.from_address(address).context)
 
 
-def _die(capsule: int, valid: Any = _valid, pointer: Any = _pointer, end: Any = _end, name: Any = _NAME) -> None:
+def _destroy_capsule(
+    capsule: int, valid: Any = _valid, pointer: Any = _pointer, end: Any = _release_owner, name: Any = _NAME
+) -> None:
     """The destructor of a capsule: release the owner, unless the capsule was consumed and therefore renamed."""
     if valid(capsule, name):
         end(pointer(capsule, name))
 
 
 # A consumer may outlive this module, so its callbacks must live forever.
-_delete, _destroy = _DELETER(_end), _DELETER(_die)
+_delete, _destroy = _DELETER(_release_owner), _DELETER(_destroy_capsule)
 for _callback in (_delete, _destroy, _NAME, _USED):
     _keep(_callback)
 

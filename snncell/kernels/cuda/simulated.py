@@ -31,7 +31,7 @@ class SimulatedKernel(NamedTuple):
     threads_meet: bool  # True if the threads of a block synchronise or share memory
 
 
-def _later(method: _M) -> _M:
+def _recordable(method: _M) -> _M:
     """A decorator: during a recording, note the call instead of running it."""
 
     @functools.wraps(method)
@@ -91,11 +91,11 @@ class SimulatedRuntime(Runtime):
         self._refuse_to_record("it looks at a value on the host")
         as_bytes(array)[:] = block.bytes[offset : offset + array.nbytes]
 
-    @_later
+    @_recordable
     def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
         target.bytes[target_offset : target_offset + size] = source.bytes[source_offset : source_offset + size]
 
-    @_later
+    @_recordable
     def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
         block.bytes[offset : offset + size] = 0
 
@@ -106,7 +106,7 @@ class SimulatedRuntime(Runtime):
     def wait_for(self, stream: int | None) -> None:
         """Do nothing, because the simulator is synchronous."""
 
-    @_later
+    @_recordable
     def launch(
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
@@ -121,7 +121,7 @@ class SimulatedRuntime(Runtime):
                 run = _run_interacting if kernel.threads_meet else _run_independent
                 run(kernel.function, grid, threads, values, shared)
 
-    @_later
+    @_recordable
     def matmul(self, out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes, dtype: Any, batch: int = 1) -> None:
         """Matrix products by NumPy; halves are multiplied and accumulated in float32, as on the card."""
         m, n, k = sizes
@@ -131,7 +131,7 @@ class SimulatedRuntime(Runtime):
         with np.errstate(all="ignore"):
             target[...] = np.matmul(left, right)
 
-    @_later
+    @_recordable
     def fft(
         self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:

@@ -127,8 +127,8 @@ def limit(x: Any, taps: Any) -> float:
     return matmul.limit(steps * batch, delays * inputs, outputs, np.dtype(taps.dtype), False)
 
 
-def limit_of_both(x: Any, y: Any, delays: int) -> float:
-    """The density of x below which `product_of_both` is event-driven: lower if Fourier transforms are possible."""
+def weight_gradient_limit(x: Any, y: Any, delays: int) -> float:
+    """The density of x below which `weight_gradient` is event-driven: lower if Fourier transforms are possible."""
     (steps, batch, inputs), outputs = x.shape, y.shape[2]
     share = min(spectral.share(y.shape, (delays, inputs, outputs)), 1.0)
     return share * matmul.limit(delays * inputs, steps * batch, outputs, np.dtype(y.dtype), True)
@@ -158,7 +158,7 @@ def _late(found: matmul.MatrixEvents, batch: int, delays: int) -> matmul.MatrixE
     return found._replace(starts=starts, counts=counts)
 
 
-def product_of_one(x: Any, weights: Any, delays: Any, longest: int) -> Any:
+def product_per_synapse(x: Any, weights: Any, delays: Any, longest: int) -> Any:
     """y[t, b, j] = sum_i w[i, j] x[t - delay[i, j], b, i], with one integer delay for each synapse, up to `longest`."""
     (steps, batch, _), outputs = x.shape, weights.shape[1]
     found = _events(x, weights.dtype, math.inf)
@@ -187,24 +187,24 @@ def product_of_one(x: Any, weights: Any, delays: Any, longest: int) -> Any:
     return out.reshape(steps, batch, outputs)
 
 
-def product_back(y: Any, taps: Any) -> Any:
+def transposed_product(y: Any, taps: Any) -> Any:
     """The transposed product, x[t] = sum_d y[t + d] @ taps[d].T: (T, B, N_out) -> (T, B, N_in)."""
     if spectral.share(y.shape, taps.shape) < 1.0:
-        return spectral.product_back(y, taps)
+        return spectral.transposed_product(y, taps)
     return _shifted(y, taps.transpose(0, 2, 1), -1)
 
 
-def product_of_both(x: Any, y: Any, delays: int) -> Any:
+def weight_gradient(x: Any, y: Any, delays: int) -> Any:
     """The gradient of the taps, sum_{t, b} x[t - d, b, i] y[t, b, j]: (delays, N_in, N_out)."""
     (steps, batch, inputs), outputs = x.shape, y.shape[2]
-    found = _events(x, y.dtype, limit_of_both(x, y, delays))
+    found = _events(x, y.dtype, weight_gradient_limit(x, y, delays))
     if found.counts.size:
         windows, flat = _windows(found, steps, inputs, delays), np.ascontiguousarray(y).reshape(-1, outputs)
         sizes = delays * inputs, steps * batch
         out = matmul.product_by_events(windows, sizes, flat, by_columns=True, turned=False)
         return out.reshape(delays, inputs, outputs)
     if spectral.share(y.shape, (delays, inputs, outputs)) < 1.0:
-        return spectral.product_of_both(x, y, delays)
+        return spectral.weight_gradient(x, y, delays)
     x, y = (np.ascontiguousarray(z).reshape(steps * batch, z.shape[2]) for z in (x, y))
     out = empty((delays, inputs, outputs), y.dtype)
 

@@ -18,11 +18,11 @@ def product(x: DeviceArray, taps: DeviceArray, back: bool) -> DeviceArray:
         if not back:
             source, target = target, source
         part = matmul(x[source].reshape(-1, inputs), taps[d].T if back else taps[d])
-        out[target] = DEVICE.added(out[target], part.reshape(steps - d, batch, outputs))
+        out[target] = DEVICE.add(out[target], part.reshape(steps - d, batch, outputs))
     return out
 
 
-def product_of_both(x: DeviceArray, y: DeviceArray, delays: int) -> DeviceArray:
+def weight_gradient(x: DeviceArray, y: DeviceArray, delays: int) -> DeviceArray:
     """The gradient of the taps, sum_{t, b} x[t - d, b, i] y[t, b, j]: (delays, N_in, N_out)."""
     steps, (_, batch, outputs) = len(x), y.shape
     out = zeros((delays, x.shape[2], outputs), y.dtype)
@@ -43,7 +43,7 @@ out[i] = total
 """
 
 
-def product_of_one(x: DeviceArray, weights: DeviceArray, delays: DeviceArray, longest: int) -> DeviceArray:
+def product_per_synapse(x: DeviceArray, weights: DeviceArray, delays: DeviceArray, longest: int) -> DeviceArray:
     """y[t, b, j] = sum_i w[i, j] x[t - delay[i, j], b, i], with one thread per element of y."""
     steps, batch, inputs = x.shape
     out = empty((steps, batch, weights.shape[1]), weights.dtype)
@@ -51,5 +51,5 @@ def product_of_one(x: DeviceArray, weights: DeviceArray, delays: DeviceArray, lo
         numbers = {"batch": batch, "inputs": inputs, "outputs": weights.shape[1]}
         given = {"x": contiguous(x), "weights": contiguous(weights), "delays": contiguous(delays)}
         body = _OF_ONE.format(cast={4: "f4", 8: "f8"}[weights.dtype.itemsize])
-        run("product_of_one", body, out.size, numbers, given, {"out": out})
+        run("product_per_synapse", body, out.size, numbers, given, {"out": out})
     return out

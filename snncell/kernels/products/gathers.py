@@ -2,7 +2,7 @@
 
 The events are found once for the whole product (`matmul.py`), if its cost model prefers events. The matrix is stored in
 strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the events are sorted by
-column within blocks of rows that stay in the cache. The limits in `may_pay` come from measurements.
+column within blocks of rows that stay in the cache. The limits in `may_be_faster` come from measurements.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class SortedEvents(NamedTuple):
     total: int  # the number of events
 
 
-def may_pay(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:
-    """True if a loop may compute `x @ y`, or `x.T @ y`, where `x` has `inner` columns and `y` has `width`."""
+def may_be_faster(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:
+    """Return True if a loop that computes `x @ y`, or `x.T @ y`, may be faster; x has `inner` and y `width` columns."""
     return dtype in (np.float32, np.float64) and inner <= DEEPEST and width >= FEWEST[by_columns]
 
 

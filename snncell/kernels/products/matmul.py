@@ -196,7 +196,7 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
     """
     if not isinstance(x, np.ndarray):
         return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
-    if not (x.ndim == y.ndim == 2 and _go_together(x, y) and x.size and y.size):
+    if not (x.ndim == y.ndim == 2 and _dtypes_match(x, y) and x.size and y.size):
         return BLAS.run(np.matmul, *((y.T, x.T) if turned else (x, y)))
     if turned:
         out = empty((y.shape[1], x.shape[0]), y.dtype)
@@ -218,15 +218,15 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     if dtypes.is_storage_only(x.dtype):
         out[...] = matmul(*(array.astype(dtypes.compute_dtype(array.dtype)) for array in (x, y)))
         return
-    if _may_be_events(out, x, y) and takes_events(x, y):
+    if _may_be_events(out, x, y) and uses_events(x, y):
         by_columns = not x.flags.c_contiguous
         _add_up(out, _all_events(x.T if by_columns else x, y.dtype), y, by_columns)
         return
     BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
 
 
-def takes_events(x: Any, y: Any) -> bool:
-    """True if the product of two matrices is event-driven, by an estimate of the density of `x`."""
+def uses_events(x: Any, y: Any) -> bool:
+    """Return True if the product of two matrices uses events, by an estimate of the density of `x`."""
     by_columns = not x.flags.c_contiguous
     spikes, below = x.T if by_columns else x, limit_of(x, y, by_columns)
     return bool(below > 0 and spikes.flags.c_contiguous and estimate_density(spikes) < below)
@@ -244,13 +244,13 @@ def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
 def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, turned: bool) -> Any:
     """`x @ y`, or `x.T @ y` if `by_columns`, for an `x` with known events; the transpose of the result if `turned`."""
     left = x.T if by_columns else x
-    if not takes_known_events(left, found, y, by_columns):
+    if not uses_known_events(left, found, y, by_columns):
         return matmul(left.astype(y.dtype, copy=False), y, turned=turned)
     return product_by_events(found, left.shape, y, by_columns=by_columns, turned=turned)
 
 
-def takes_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool) -> bool:
-    """True if `product_of_events` uses the events that were found."""
+def uses_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool) -> bool:
+    """Return True if `product_of_events` uses the known events."""
     known = found.counts.size and found.values.dtype == y.dtype
     return bool(known and found.counts.sum() < limit_of(left, y, by_columns) * left.size)
 
@@ -275,11 +275,11 @@ def limit_of(x: Any, y: Any, by_columns: bool) -> float:
 
 def _may_be_events(out: Any, x: Any, y: Any) -> bool:
     """True for a product of matrices with matching dtypes and shapes, and an `out` in C or Fortran order."""
-    matrices = x.ndim == y.ndim == 2 and _go_together(x, y) and x.shape[1] == len(y)
+    matrices = x.ndim == y.ndim == 2 and _dtypes_match(x, y) and x.shape[1] == len(y)
     return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
 
 
-def _go_together(x: Any, y: Any) -> bool:
+def _dtypes_match(x: Any, y: Any) -> bool:
     """True for arrays of one dtype, and for bytes times floats, because events can be found in the bytes."""
     return x.dtype == y.dtype or (x.dtype in dtypes.BYTES and y.dtype in (np.float32, np.float64))
 

@@ -48,8 +48,8 @@ def _multiply(matrix: Any, x: Any, out: Any) -> None:
     WORKERS.run(multiply, range(0, columns, COLUMNS))
 
 
-def _work(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
-    """The multiplications, those of the transform of the taps twice, because they take twice as long."""
+def _count_multiplications(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
+    """The number of multiplications. Those that transform the taps count twice, because they take twice as long."""
     length, rows = -(-steps // blocks) + delays - 1, blocks * batch
     transforms = length * length * rows * (inputs + outputs) + 2 * length * delays * inputs * outputs
     return transforms + 2.0 * length * rows * inputs * outputs
@@ -57,10 +57,10 @@ def _work(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs
 
 @functools.lru_cache(1024)
 def _blocks(*sizes: int) -> tuple[int, int, float]:
-    """The number of blocks, the steps of each, and the multiplications, for the sizes of `_work`."""
+    """The number of blocks, the steps of each, and the multiplications, for the sizes of `_count_multiplications`."""
     steps, _, delays, *_ = sizes
     lengths = {min(steps, half * delays // 2) for half in range(2, 17)}
-    work, blocks = min((_work(n, *sizes), n) for n in {-(-steps // own) for own in lengths})
+    work, blocks = min((_count_multiplications(n, *sizes), n) for n in {-(-steps // own) for own in lengths})
     return blocks, -(-steps // blocks), work
 
 
@@ -84,12 +84,12 @@ def share(y: tuple[int, ...], taps: tuple[int, ...]) -> float:
     return MARGIN * work / (delays * steps * batch * inputs * outputs)
 
 
-def product_back(y: Any, taps: Any) -> Any:
+def transposed_product(y: Any, taps: Any) -> Any:
     """x[t] = sum_d y[t + d] @ taps[d].T: (T, B, N_out), (D + 1, N_in, N_out) -> (T, B, N_in)."""
-    return BLAS.run(_product_back, np.ascontiguousarray(y), np.ascontiguousarray(taps))
+    return BLAS.run(_transposed_product, np.ascontiguousarray(y), np.ascontiguousarray(taps))
 
 
-def _product_back(y: Any, taps: Any) -> Any:
+def _transposed_product(y: Any, taps: Any) -> Any:
     (steps, batch, outputs), (delays, inputs, _) = y.shape, taps.shape
     blocks, own, _ = _blocks(steps, batch, delays, inputs, outputs)
     length = own + delays - 1
@@ -117,12 +117,12 @@ def _product_back(y: Any, taps: Any) -> Any:
     return out.reshape(-1, batch, inputs)[:steps]
 
 
-def product_of_both(x: Any, y: Any, delays: int) -> Any:
+def weight_gradient(x: Any, y: Any, delays: int) -> Any:
     """The gradient of the taps, sum_{t, b} x[t - d, b, i] y[t, b, j]: (delays, N_in, N_out)."""
-    return BLAS.run(_product_of_both, np.ascontiguousarray(x), np.ascontiguousarray(y), delays)
+    return BLAS.run(_weight_gradient, np.ascontiguousarray(x), np.ascontiguousarray(y), delays)
 
 
-def _product_of_both(x: Any, y: Any, delays: int) -> Any:
+def _weight_gradient(x: Any, y: Any, delays: int) -> Any:
     (steps, batch, inputs), outputs = x.shape, y.shape[2]
     blocks, own, _ = _blocks(steps, batch, delays, inputs, outputs)
     length = own + delays - 1

@@ -62,7 +62,11 @@ class _OfBoth(_Delayed):
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         x, y = inputs
-        return [_way(kernels.limit_of_both(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2]))]
+        return [
+            _way(
+                kernels.weight_gradient_limit(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2])
+            )
+        ]
 
 
 class _OfOne(_Delayed):
@@ -78,15 +82,15 @@ def _way(below: float, transforms: bool, y: Any, taps: tuple[int, ...]) -> str:
 
 
 def _product(x: Any, taps: Any, back: bool) -> Any:
-    return kernels.product_back(x, taps) if back else kernels.product(x, taps)
+    return kernels.transposed_product(x, taps) if back else kernels.product(x, taps)
 
 
 _delayed = _Delayed("delayed_product", _product)
-_of_both = _OfBoth("delayed_product_of_both", kernels.product_of_both)
-_of_one = _OfOne("delayed_product_of_one", kernels.product_of_one)
-_delayed.def_there(on_device.product)
-_of_both.def_there(on_device.product_of_both)
-_of_one.def_there(on_device.product_of_one)
+_of_both = _OfBoth("delayed_weight_gradient", kernels.weight_gradient)
+_of_one = _OfOne("delayed_product_per_synapse", kernels.product_per_synapse)
+_delayed.def_on_gpu(on_device.product)
+_of_both.def_on_gpu(on_device.weight_gradient)
+_of_one.def_on_gpu(on_device.product_per_synapse)
 
 
 @_delayed.def_bprop

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant, Positive
-from snncell.cell.ranges import POSITIVE, Derived, Range, numbers_of, quote_value, unknown
+from snncell.cell.ranges import POSITIVE, Derived, Range, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
 
@@ -27,22 +27,22 @@ def positive(value: Any, who: str, name: str) -> Any:
 def _checked(who: str, name: str, value: Any, domain: Range, hint: str = "", by: Any = 1.0) -> Any:
     """Return a value after checking that `by` times it is in the domain; a Parameter is limited to that domain."""
     now = value.value() if isinstance(value, Derived) else value
-    if not unknown(now) and not domain.holds(numbers_of(now) * by):
+    if not is_traced(now) and not domain.holds(numbers_of(now) * by):
         raise ArgumentError(f"{who}: {name} {domain.text}, not {quote_value(now if by == 1.0 else now * by)}{hint}.")
     if isinstance(value, Derived):
-        return value.staying(Range(domain.low / by, domain.high / by, domain.closed))
+        return value.restrict(Range(domain.low / by, domain.high / by, domain.closed))
     return value
 
 
 def _exp(x: Any) -> Any:
     if isinstance(x, Derived):
-        return x.through(_exp)
+        return x.apply(_exp)
     return ops.exp(x) if isinstance(x, Tensor) else np.exp(x) if isinstance(x, np.ndarray) else math.exp(x)
 
 
 def _log(x: Any) -> Any:
     if isinstance(x, Derived):
-        return x.through(_log)
+        return x.apply(_log)
     return ops.log(x) if isinstance(x, Tensor) else np.log(x) if isinstance(x, np.ndarray) else math.log(x)
 
 

@@ -12,7 +12,7 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
-from snncell.cell.ranges import DECAY, FINITE, Range, numbers_of, quote_value, unknown
+from snncell.cell.ranges import DECAY, FINITE, Range, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
@@ -129,7 +129,7 @@ class AlphaNode(Neuron):
             return
         DECAY.check(value, type(self).__name__, name)
         both = {key: self.__dict__[key] for key in ("alpha", "beta") if key in self.__dict__} | {name: value}
-        if len(both) == 2 and not any(unknown(x) for x in both.values()):
+        if len(both) == 2 and not any(is_traced(x) for x in both.values()):
             slow, fast = numbers_of(both["alpha"]), numbers_of(both["beta"])
             if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
                 values = f"alpha is {quote_value(both['alpha'])} and beta {quote_value(both['beta'])}"

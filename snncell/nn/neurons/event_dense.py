@@ -93,9 +93,9 @@ def _refuse_device(*_: Any, **__: Any) -> Any:
 
 # `silent` is always inf: see `spike_times` in `eventprop.py`.
 solve = _Solve("solve_event_driven", _find, multiple=True)
-solve.def_there(_refuse_device)
+solve.def_on_gpu(_refuse_device)
 solve_back = _SolveBack("solve_event_driven_back", _send_back, multiple=True)
-solve_back.def_there(_refuse_device)
+solve_back.def_on_gpu(_refuse_device)
 
 
 @solve.def_bprop

@@ -14,7 +14,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import nearest_argument, ours
 from snncell.base.arguments.kinds import NotNegative, Positive, Within, check_interval
 from snncell.base.arguments.shown import element, join_parts, show, table
-from snncell.base.frames import Updating, tells
+from snncell.base.frames import Updating, frame_mark
 from snncell.cell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError, cut
@@ -323,7 +323,7 @@ class Optimizer(Settings):
         """Create moments: Parameters of zeros, one for each Parameter, float32 for Parameters of half precision."""
         return [Parameter(ops.zeros_like(p, _value_to_compute(p)), f"{name}.{p.name}", False) for p in self.parameters]
 
-    @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
+    @frame_mark(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
         with EFFECTS_LOCK, together(written := Undo()):  # on an error, all assignments of the step are undone

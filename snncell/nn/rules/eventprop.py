@@ -63,7 +63,7 @@ class _Times(Primitive):
 
 
 checked_times = _Times("checked_times", _times)
-checked_times.def_there(lambda x: x)
+checked_times.def_on_gpu(lambda x: x)
 
 
 @checked_times.def_bprop
@@ -102,9 +102,9 @@ def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) ->
 # `silent` is always inf. It is an argument because `check_finite` reports inf only if no argument of the operation is
 # inf.
 spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
-spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
+spike_times.def_on_gpu(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
 sent_back = _SentBack("sent_back", send_back, multiple=True)
-sent_back.def_there(on_device.send_back)
+sent_back.def_on_gpu(on_device.send_back)
 
 
 def _send_back_by(
@@ -202,9 +202,9 @@ def _refuse_device(*_: Any, **__: Any) -> Any:
 
 
 recurrent_times = _RecurrentSpikeTimes("recurrent_times", _find_recurrent, multiple=True)
-recurrent_times.def_there(_refuse_device)
+recurrent_times.def_on_gpu(_refuse_device)
 recurrent_sent_back = _SentBack("recurrent_sent_back", recurrent.send_back, multiple=True)
-recurrent_sent_back.def_there(_refuse_device)
+recurrent_sent_back.def_on_gpu(_refuse_device)
 
 
 recurrent_times.def_bprop(partial(_send_back_by, recurrent_sent_back))

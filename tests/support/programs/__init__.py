@@ -1,7 +1,8 @@
-"""Random programs, each rendered to snncell and to PyTorch, whose values and gradients are compared.
+"""Random programs (fuzzing): rendered for snncell and for PyTorch, with values and gradients that must agree.
 
-A program is a small syntax tree (`syntax.py`), made from a seed (`generate.py`, from the operations of `operations.py`)
-and written out twice (`render.py`). `forms.py` says how it is run: eagerly, jitted, its gradient, the gradient of what
-is jitted, second order, a training step. `compare.py` runs a program in all forms, and `shrink.py` makes what fails
-small. `python -m programs` is the command; see CONTRIBUTING.
+A program is a small syntax tree (`syntax.py`). `generate.py` makes it from a seed and the operations of
+`operations.py`, and `render.py` writes it as text for both libraries. `forms.py` runs it in many forms: eagerly,
+jitted, as a gradient, as the gradient of a jitted function, as a second-order gradient, and as a training step.
+`compare.py` compares all forms, and `shrink.py` reduces a failing program. The command is `python -m programs`; see
+CONTRIBUTING.
 """

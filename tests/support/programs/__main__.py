@@ -1,4 +1,4 @@
-"""`python -m programs`: makes programs, runs each in all forms, and prints what fails, as small as it can be made."""
+"""`python -m programs`: generate programs, run each in all forms, and print failing programs after reducing them."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from interpreting import plainly
 
 from .compare import Failure, check
 from .generate import make
-from .report import described, minimised
+from .report import program_text, report_failure
 
 
 def main() -> int:
-    """The command; 1 if a program failed."""
+    """Run the command; return 1 if a program failed."""
     parser = argparse.ArgumentParser(prog="python -m programs", description=__doc__)
-    parser.add_argument("--count", type=int, default=300, help="how many programs")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first")
-    parser.add_argument("--jobs", type=int, default=1, help="in how many processes")
-    parser.add_argument("--compiled", action="store_true", help="compile the kernels, which takes seconds for each")
-    parser.add_argument("--show", action="store_true", help="print the programs, and run none")
-    given = parser.parse_args()
-    seeds = range(given.first, given.first + given.count)
-    if given.show:
-        print("\n\n".join(described(make(seed)) for seed in seeds))
+    parser.add_argument("--count", type=int, default=300, help="number of programs")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--compiled", action="store_true", help="compile the kernels, which takes seconds per program")
+    parser.add_argument("--show", action="store_true", help="print the programs without running them")
+    options = parser.parse_args()
+    seeds = range(options.first, options.first + options.count)
+    if options.show:
+        print("\n\n".join(program_text(make(seed)) for seed in seeds))
         return 0
     torch = find_spec("torch") is not None
-    print("compared with snncell's own tape" + (", and with PyTorch" if torch else "; PyTorch is not installed"))
-    began, outcomes = time.monotonic(), Counter[str]()
-    for number, (seed, failures) in enumerate(_checked(seeds, given.jobs, torch, given.compiled), 1):
+    print("compared with snncell's tape" + (" and with PyTorch" if torch else "; PyTorch is not installed"))
+    start, outcomes = time.monotonic(), Counter[str]()
+    for number, (seed, failures) in enumerate(_check_all(seeds, options.jobs, torch, options.compiled), 1):
         outcomes["wrong" if failures else "right"] += 1
         for failure in failures[:1]:
-            with _running(given.compiled):
-                print(minimised(make(seed), failure), flush=True)
+            with _kernels(options.compiled):
+                print(report_failure(make(seed), failure), flush=True)
         if number % 100 == 0:
-            print(f"{number} of {given.count}: {dict(outcomes)}, {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{given.count} programs from seed {given.first} on: {dict(outcomes)}, {time.monotonic() - began:.0f} s")
+            print(f"{number} of {options.count}: {dict(outcomes)}, {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{options.count} programs from seed {options.first} on: {dict(outcomes)}, {time.monotonic() - start:.0f} s")
     return int(bool(outcomes["wrong"]))
 
 
-def _checked(seeds: range, jobs: int, torch: bool, compiled: bool) -> Iterator[tuple[int, list[Failure]]]:
-    one = partial(_one, torch=torch, compiled=compiled)
+def _check_all(seeds: range, jobs: int, torch: bool, compiled: bool) -> Iterator[tuple[int, list[Failure]]]:
+    one = partial(_check_one, torch=torch, compiled=compiled)
     if jobs == 1:
         yield from map(one, seeds)
         return
@@ -56,14 +56,14 @@ def _checked(seeds: range, jobs: int, torch: bool, compiled: bool) -> Iterator[t
         yield from pool.map(one, seeds, chunksize=10)
 
 
-def _one(seed: int, torch: bool, compiled: bool) -> tuple[int, list[Failure]]:
-    with _running(compiled):
+def _check_one(seed: int, torch: bool, compiled: bool) -> tuple[int, list[Failure]]:
+    with _kernels(compiled):
         return seed, check(make(seed), torch=torch)
 
 
 @contextlib.contextmanager
-def _running(compiled: bool) -> Iterator[None]:
-    """Kernels compiled, or run as the Python that they are generated as."""
+def _kernels(compiled: bool) -> Iterator[None]:
+    """Compile kernels, or run their generated source as Python."""
     with contextlib.nullcontext() if compiled else plainly(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield

@@ -1,4 +1,4 @@
-"""Statements of one operation: what is chosen for its operands, and the shape and the bound of what it gives."""
+"""Generator of statements: random operands, and shape and bound of the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES = 4  # the longest loop
 
 
 class Names:
-    """The common ground of a program's functions: names are given once, and every value has a bound."""
+    """Names and bounds of a program, shared by its functions."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -31,18 +31,18 @@ class Names:
         return var
 
     def number(self) -> float:
-        """A number that no element is equal to, which have two digits: where both are compared, there is no tie."""
+        """Return a random number with three digits. Elements have two, so that comparisons with it never tie."""
         return round(self.rng.choice((-1, 1)) * (self.rng.randint(20, 160) / 100 + 0.003), 3)
 
 
 class Block:
-    """The statements of a function while they are made, and what can be used by the next one.
+    """A function under construction: its statements, and the operands for the next statement.
 
     Args:
-        names: those of the program.
-        params: the function's arguments.
-        around: what is known outside of it: Parameters, Tensors from outside, and what functions around it computed.
-        rules: which kinds of statements there may be, with how often each is tried.
+        names: the names of the program.
+        params: the arguments of the function.
+        around: names from outside: Parameters, Tensors, and values of enclosing functions.
+        rules: rules that add a statement, with their frequencies.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Block:
         return [*self.around, *self.params, *self.own]
 
     def groups(self) -> list[tuple[int, list[Var]]]:
-        """The possible operands, by what they are to the function, with how often each is taken."""
+        """Return groups of possible operands, each with its frequency."""
         of = {first: [v for v in self.around if v.name[0] == first] for first in "psk"}
         outer = [v for v in self.around if not v.is_global]
         return [(5, self.own), (4, list(self.params)), (3, outer), (3, of["p"]), (2, of["s"]), (1, of["k"])]
 
     def pick(self, test: Callable[[Var], bool]) -> Var | None:
-        """An operand; first is chosen what it is, so that each kind of operand comes often."""
+        """Choose an operand: first its group, so that each kind of operand is frequent."""
         groups = [(weight, [v for v in group if test(v)]) for weight, group in self.groups()]
         groups = [(weight, group) for weight, group in groups if group]
         if not groups:
@@ -86,27 +86,27 @@ class Block:
         self.used |= set(operands)
 
     def let(self, row: Row, operands: tuple[Var, ...], kind: Type, **settings: Any) -> Var:
-        """Add a statement; its result, scaled where it would become large."""
+        """Add a statement, and return its result. A large result is scaled by a second statement."""
         number = self.names.number()
         bound = row.bound(*[self.bound(v) for v in operands], number)
-        given = {"n": number, **settings}
-        kept = tuple((key, value) for key, value in given.items() if f"{{{key}}}" in row.snncell + row.torch)
+        options = {"n": number, **settings}
+        used = tuple((key, value) for key, value in options.items() if f"{{{key}}}" in row.snncell + row.torch)
         out = self.names.new("v", kind, bound)
-        self.add(Let(out, row.name, operands, kept), operands)
+        self.add(Let(out, row.name, operands, used), operands)
         if kind.is_float and bound > LARGEST:
             self.own.remove(out)
-            return self.scaled(out, 2.0)
+            return self.scale(out, 2.0)
         return out
 
-    def scaled(self, var: Var, bound: float) -> Var:
-        """`var` times a number, so that it stays below `bound`."""
+    def scale(self, var: Var, bound: float) -> Var:
+        """Add a product of `var` and a number with this bound."""
         factor = float(f"{bound / self.bound(var):.2g}")
         out = self.names.new("v", var.type, self.bound(var) * factor)
         self.add(Let(out, "scaled", (var,), (("n", factor),)), (var,))
         return out
 
     def grow(self, count: int) -> None:
-        """Add `count` statements by the rules."""
+        """Add `count` statements by random rules."""
         rules, weights = list(self.rules), list(self.rules.values())
         tries = 0
         while count and tries < 100:
@@ -117,38 +117,38 @@ class Block:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def join_up(self) -> None:
-        """Make of results that nothing has used fewer, so that most of what is computed reaches an end."""
-        loose = [v for v in self.own if v.type.is_float and v not in self.used]
-        while len(loose) > 1:
-            a, b = loose.pop(0), loose.pop(0)
-            shape = joint(a, b)
+        """Combine unused results, so that most values affect a result of the function."""
+        unused = [v for v in self.own if v.type.is_float and v not in self.used]
+        while len(unused) > 1:
+            a, b = unused.pop(0), unused.pop(0)
+            shape = broadcast_shape(a, b)
             if shape is None or self.rng.random() < 0.1:
-                loose.insert(0, b)
+                unused.insert(0, b)
                 continue
-            loose.append(self.let(self.rng.choice(KINDS["binary"][:4]), (a, b), Type(shape)))
+            unused.append(self.let(self.rng.choice(KINDS["binary"][:4]), (a, b), Type(shape)))
 
     def newest(self, test: Callable[[Var], bool]) -> Var | None:
-        """A result that nothing has used yet, or else any that fits."""
+        """Return the last unused value that passes the test, or else any that does."""
         own = [v for v in self.own if test(v)]
         unused = [v for v in own if v not in self.used]
         if unused:
             return unused[-1]
         return self.rng.choice(own) if own and self.rng.random() < 0.8 else self.pick(test)
 
-    def towards(self, old: Var) -> Var:
-        """A value that can take the place of `old`, and stays below its bound from step to step."""
+    def next_state(self, old: Var) -> Var:
+        """Return a value for the state `old` after a step, with the same type and bound."""
         limit = self.bound(old)
-        found = self.newest(lambda v: v.type == old.type and self.bound(v) <= limit)
+        value = self.newest(lambda v: v.type == old.type and self.bound(v) <= limit)
         if not old.type.is_float:
-            return found or old
-        if found is not None and self.rng.random() < 0.5:
-            self.used.add(found)
-            return found
-        part = self.newest(lambda v: v.type.is_float and joint(v, old) == old.type.shape)
+            return value or old
+        if value is not None and self.rng.random() < 0.5:
+            self.used.add(value)
+            return value
+        part = self.newest(lambda v: v.type.is_float and broadcast_shape(v, old) == old.type.shape)
         if part is None:
             return old
         if self.bound(part) > 0.4 * limit:
-            part = self.scaled(part, 0.4 * limit)
+            part = self.scale(part, 0.4 * limit)
         out = self.names.new("v", old.type, limit)
         factor = round(self.rng.uniform(-0.6, 0.6), 3)
         self.add(Let(out, "mix", (old, part), (("n", factor),)), (old, part))
@@ -156,8 +156,8 @@ class Block:
         return out
 
 
-def joint(*operands: Var) -> tuple[int, ...] | None:
-    """The shape that operands broadcast to, if they do, and it is small."""
+def broadcast_shape(*operands: Var) -> tuple[int, ...] | None:
+    """Return the shape to which operands broadcast, or None if they do not, or if it is large."""
     try:
         shape = np.broadcast_shapes(*[v.type.shape for v in operands])
     except ValueError:
@@ -183,17 +183,17 @@ def unary(block: Block) -> bool:
 
 def binary(block: Block) -> bool:
     a = block.pick(is_float)
-    b = a and block.pick(lambda v: v.type.is_float and joint(a, v) is not None)
+    b = a and block.pick(lambda v: v.type.is_float and broadcast_shape(a, v) is not None)
     if a is None or b is None:
         return False
-    shape = joint(a, b)
+    shape = broadcast_shape(a, b)
     assert shape is not None
     block.let(block.rng.choice(KINDS["binary"]), (a, b), Type(shape))
     return True
 
 
 def same(block: Block) -> bool:
-    """Something that leaves a value as it is, of a Parameter above all."""
+    """Add an identity, often of a Parameter."""
     v = block.pick(lambda v: v.name[0] in "ps") if block.rng.random() < 0.6 else block.pick(is_float)
     row = block.rng.choice([*KINDS["same"], *(KINDS["value"] * 3 if v is not None and v.name[0] in "ps" else [])])
     if v is None or (not v.type.shape and row.name in ("concat one", "split one", "pad zero", "tile once", "flatten")):
@@ -209,11 +209,11 @@ def mask(block: Block) -> bool:
     row = block.rng.choice(KINDS["mask"])
     operands = [c]
     for _ in range(row.snncell.count("{") - row.snncell.count("{n}") - 1):
-        v = block.pick(lambda v: v.type.is_float and joint(*operands, v) is not None)
+        v = block.pick(lambda v: v.type.is_float and broadcast_shape(*operands, v) is not None)
         if v is None:
             return False
         operands.append(v)
-    shape = joint(*operands)
+    shape = broadcast_shape(*operands)
     assert shape is not None
     block.let(row, tuple(operands), Type(shape))
     return True
@@ -226,24 +226,24 @@ def compare(block: Block) -> bool:
     row = block.rng.choice([*KINDS["compare"], *KINDS["compare two"]])
     operands = [a]
     if row.kind == "compare two":
-        b = block.pick(lambda v: v.type.is_float and joint(a, v) is not None)
+        b = block.pick(lambda v: v.type.is_float and broadcast_shape(a, v) is not None)
         if b is None:
             return False
         operands.append(b)
-    shape = joint(*operands) if len(operands) > 1 else a.type.shape
+    shape = broadcast_shape(*operands) if len(operands) > 1 else a.type.shape
     assert shape is not None
     block.let(row, tuple(operands), Type(shape, "int64" if row.name == "to whole" else "bool"))
     return True
 
 
 def whole(block: Block) -> bool:
-    """Something of integers or of booleans."""
-    there = [kind for kind in ("int64", "bool") if any(v.type.dtype == kind for v in block.known())]
-    if not there:
+    """Add an operation on integers or booleans."""
+    dtypes = [kind for kind in ("int64", "bool") if any(v.type.dtype == kind for v in block.known())]
+    if not dtypes:
         return compare(block)
-    kind = block.rng.choice(there)
+    kind = block.rng.choice(dtypes)
     a = block.pick(lambda v: v.type.dtype == kind)
-    b = a and block.pick(lambda v: v.type.dtype == kind and joint(a, v) is not None)
+    b = a and block.pick(lambda v: v.type.dtype == kind and broadcast_shape(a, v) is not None)
     if a is None or b is None:
         return compare(block)
     choice = block.rng.random()
@@ -253,7 +253,7 @@ def whole(block: Block) -> bool:
         block.let(KINDS["not"][0], (a,), a.type)
     else:
         row = block.rng.choice(KINDS["whole" if kind == "int64" else "logic"])
-        shape = joint(a, b)
+        shape = broadcast_shape(a, b)
         if row.name == "whole product" and block.bound(a) * block.bound(b) > 10_000:
             return False
         assert shape is not None
@@ -316,7 +316,7 @@ def matmul(block: Block) -> bool:
     return True
 
 
-def picked(block: Block) -> bool:
+def pick_rows(block: Block) -> bool:
     index = block.pick(lambda v: v.type.dtype == "int64")
     v = index and block.pick(lambda v: v.type.is_float and bool(v.type.shape))
     if index is None or v is None:
@@ -329,4 +329,4 @@ def picked(block: Block) -> bool:
 
 
 PLAIN: dict[Callable[[Block], bool], int] = {unary: 10, binary: 10, same: 3, mask: 2, compare: 2, whole: 3}
-SHAPED: dict[Callable[[Block], bool], int] = {**PLAIN, reduce: 3, reshape: 2, join: 1, matmul: 3, picked: 1}
+SHAPED: dict[Callable[[Block], bool], int] = {**PLAIN, reduce: 3, reshape: 2, join: 1, matmul: 3, pick_rows: 1}

@@ -1,5 +1,7 @@
-"""Runs a program in every form, and compares what comes of it: with snncell's own tape, step by step and with nothing
-compiled, and that with PyTorch."""
+"""Run a program in every form, and compare the results with snncell's tape, step by step and uncompiled.
+
+The results of the tape are compared with PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from .forms import KINDS, forms, leaves
 from .render import Snncell, Torch
 from .syntax import Program
 
-TOLERANCE = 1e-8  # of the largest element of a result; what is wrong is wrong by far more
+TOLERANCE = 1e-8  # relative to the largest element of a result; faults cause much larger differences
 
 
-BESIDE_TORCH = "unfused, beside PyTorch"
+TORCH_FORM = "unfused, compared with PyTorch"
 
 
 class Failure(NamedTuple):
-    """A form of a program that does not give what it should."""
+    """A form of a program with a wrong result."""
 
     kind: str
     form: str
@@ -31,15 +33,15 @@ class Failure(NamedTuple):
 
     @property
     def of_torch(self) -> bool:
-        return self.form == BESIDE_TORCH
+        return self.form == TORCH_FORM
 
     @property
     def sides(self) -> dict[str, bool]:
-        """Which comparison shows it, for `check`."""
+        """The options of `check` for the comparison that shows this failure."""
         return {"torch": self.of_torch, "own": not self.of_torch}
 
     def is_like(self, other: Failure) -> bool:
-        """True if it is the same fault, as far as can be told: an error of the same class, or a wrong number."""
+        """Return True if it is probably the same fault: an error of the same class, or a wrong number."""
         return (self.kind, self.form, self._error()) == (other.kind, other.form, other._error())
 
     def _error(self) -> str:
@@ -50,15 +52,15 @@ class Failure(NamedTuple):
 
 
 class Side:
-    """The results of a program on one side, computed when they are asked for."""
+    """A program rendered for one library; results are computed on demand."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.text = self.renderer().text(program)
         name = f"<program {program.seed} for {self.renderer.__name__.lower()}>"
         linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
-        self.known: dict[str, Any] = {}
-        exec(compile(self.text, name, "exec"), self.known)
+        self.namespace: dict[str, Any] = {}
+        exec(compile(self.text, name, "exec"), self.namespace)
 
     renderer: type[Snncell]
 
@@ -70,10 +72,10 @@ class InSnncell(Side):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.forms = forms(self.known)
+        self.forms = forms(self.namespace)
 
     def unfused(self, kind: str) -> list[Any]:
-        """The results of a kind with nothing compiled, step by step on the tape."""
+        """Return the results of a kind uncompiled, step by step on the tape."""
         with testing.unfused():
             return self.forms[kind, "eager"]()
 
@@ -87,18 +89,18 @@ class InTorch(Side):
         from .in_torch import kinds
 
         super().__init__(program)
-        self.kinds = kinds(self.known)
+        self.kinds = kinds(self.namespace)
 
     def results(self, kind: str) -> list[Any]:
-        """The arrays that a kind gives."""
+        """Return the results of a kind as arrays."""
         return [leaf.detach().numpy(force=True) for leaf in leaves(self.kinds[kind]())]
 
 
-def difference(found: list[Any], expected: list[Any]) -> str:
-    """The difference of results; nothing if they are the same."""
-    if len(found) != len(expected):
-        return f"{len(found)} results, expected {len(expected)}"
-    for n, (a, b) in enumerate(zip(found, expected, strict=True)):
+def difference(results: list[Any], expected: list[Any]) -> str:
+    """Describe the difference of results; "" if they are equal."""
+    if len(results) != len(expected):
+        return f"{len(results)} results, expected {len(expected)}"
+    for n, (a, b) in enumerate(zip(results, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {n} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}"
         scale = max(1.0, float(np.abs(b).max(initial=0.0))) if a.dtype.kind == "f" else 0.0
@@ -114,14 +116,14 @@ def check(
     own: bool = True,
     only: Collection[tuple[str, str]] = (),
 ) -> list[Failure]:
-    """The faults of a program.
+    """Return the failures of a program.
 
     Args:
         program: the program.
-        kinds: what is asked of it.
-        torch: whether PyTorch's results are compared.
-        own: whether snncell's forms are compared with each other.
-        only: the forms that are, if not all, as (kind, form).
+        kinds: the kinds of results to compare.
+        torch: whether to compare with PyTorch.
+        own: whether to compare snncell's forms with each other.
+        only: the (kind, form) pairs to compare; all by default.
     """
     failures: list[Failure] = []
     side = InSnncell(program)
@@ -133,7 +135,7 @@ def check(
             failures.append(Failure(kind, "unfused", traceback.format_exc()))
             continue
         if other is not None:
-            failures += _failure(kind, BESIDE_TORCH, lambda: expected, other.results(kind))  # noqa: B023
+            failures += _failure(kind, TORCH_FORM, lambda: expected, other.results(kind))  # noqa: B023
         for (of, form), run in side.forms.items() if own else ():
             if of == kind and (not only or (of, form) in only):
                 failures += _failure(kind, form, run, expected)

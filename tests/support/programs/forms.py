@@ -1,4 +1,4 @@
-"""The forms in which a program of snncell is run, by what is asked of it. All forms of a kind must give the same."""
+"""The forms of running a program in snncell, by kind of result. All forms of a kind must give the same results."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ KINDS = tuple(dict.fromkeys(kind for kind, _ in FORMS))
 
 
 def leaves(results: Any) -> list[Tensor]:
-    """The Tensors in a structure, in order."""
+    """Return the Tensors in a structure, in order."""
     if isinstance(results, (tuple, list)):
         return [leaf for part in results for leaf in leaves(part)]
     return [] if results is None else [results]
 
 
-def weighed(results: Sequence[Tensor]) -> Tensor:
-    """A number made of all floats among the results."""
+def weighted_sum(results: Sequence[Tensor]) -> Tensor:
+    """Return the weighted sum of all elements of the float results."""
     total: Any = sum((r * Tensor(weights_of(r.shape))).sum() for r in results if r.dtype.is_float)
     return total
 
 
-def forms(known: dict[str, Any]) -> dict[tuple[str, str], Callable[[], list[Any]]]:
-    """Functions by (kind, form) that give arrays; each begins with the Parameters as they were.
+def forms(namespace: dict[str, Any]) -> dict[tuple[str, str], Callable[[], list[Any]]]:
+    """Return functions by (kind, form) that return arrays. Each first resets the Parameters.
 
     Args:
-        known: the names that the text of a program makes.
+        namespace: the names that the text of a program defines.
     """
-    program, inputs, trained, written = (known[name] for name in ("program", "inputs", "trained", "written"))
-    positions, given = known["positions"] or None, known["given"]
+    program, inputs, trained, written = (namespace[name] for name in ("program", "inputs", "trained", "written"))
+    positions, sources = namespace["positions"] or None, namespace["sources"]
     jit = snncell.jit
 
-    def loss(*given: Tensor) -> Tensor:
-        return weighed(program(*given))
+    def loss(*args: Tensor) -> Tensor:
+        return weighted_sum(program(*args))
 
     def slope_of(fn: Any) -> Any:
         gradient = snncell.grad(fn, positions, trained)
-        return lambda *given: weighed(leaves(gradient(*given)))
+        return lambda *args: weighted_sum(leaves(gradient(*args)))
 
     def gradient(fn: Any) -> Any:
         return snncell.value_and_grad(fn, positions, trained)
@@ -62,24 +62,24 @@ def forms(known: dict[str, Any]) -> dict[tuple[str, str], Callable[[], list[Any]
     def second(fn: Any) -> Any:
         return snncell.grad(fn, positions, trained)
 
-    def training_step(*given: Tensor) -> Any:
-        total, gradients = snncell.value_and_grad(loss, None, trained)(*given)
+    def training_step(*args: Tensor) -> Any:
+        total, gradients = snncell.value_and_grad(loss, None, trained)(*args)
         before = [p.reshape(p.shape) for p in trained]
         for p, g in zip(trained, gradients, strict=True):
             ops.assign(p, p - g * LEARNING_RATE)
         return total, [p - old for p, old in zip(trained, before, strict=True)]
 
-    def present() -> tuple[Tensor, ...]:
-        """The inputs, of which those that are a Parameter's value have it as it is now."""
+    def current_inputs() -> tuple[Tensor, ...]:
+        """Return the inputs; an input that is the value of a Parameter gets its present value."""
         return tuple(
-            parameter.value() if parameter is not None else x for x, parameter in zip(inputs, given, strict=True)
+            parameter.value() if parameter is not None else x for x, parameter in zip(inputs, sources, strict=True)
         )
 
     def once(fn: Any) -> Any:
-        return lambda: [fn(*present()), written]
+        return lambda: [fn(*current_inputs()), written]
 
     def twice(fn: Any) -> Any:
-        return lambda: [fn(*present()), fn(*present()), written]
+        return lambda: [fn(*current_inputs()), fn(*current_inputs()), written]
 
     runs = (
         twice(program),
@@ -96,7 +96,7 @@ def forms(known: dict[str, Any]) -> dict[tuple[str, str], Callable[[], list[Any]
     )
     first = [p.asnumpy().copy() for p in (*trained, *written)]
 
-    def from_the_start(run: Callable[[], Any]) -> Callable[[], list[Any]]:
+    def after_reset(run: Callable[[], Any]) -> Callable[[], list[Any]]:
         def arrays() -> list[Any]:
             for parameter, value in zip((*trained, *written), first, strict=True):
                 parameter.set_data(value)
@@ -104,4 +104,4 @@ def forms(known: dict[str, Any]) -> dict[tuple[str, str], Callable[[], list[Any]
 
         return arrays
 
-    return {key: from_the_start(run) for key, run in zip(FORMS, runs, strict=True)}
+    return {key: after_reset(run) for key, run in zip(FORMS, runs, strict=True)}

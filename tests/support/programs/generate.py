@@ -1,4 +1,4 @@
-"""A random program from a seed: what it is called with, and statements of every kind."""
+"""Generate a random program from a seed: its inputs, and statements of every kind."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import MOST, PLAIN, SHAPED, TIMES, Block, Names, is_float, joint
+from .blocks import MOST, PLAIN, SHAPED, TIMES, Block, Names, broadcast_shape, is_float
 from .operations import KINDS, LINEAR, ODD, TABLE
 from .syntax import Assign, Call, Custom, Function, Gradient, Neuron, Program, Run, Scan, Type, Var
 
 SHAPES = [(3,), (2, 3), (3, 3), (), (1,), (2, 1)]
-STATE = 4.0  # the bound of what goes from step to step
-UNKNOWN = 6.0  # the bound that a gradient is taken to have
+STATE = 4.0  # the bound of states
+UNKNOWN = 6.0  # the assumed bound of gradients
 
 Rules = dict[Callable[[Block], bool], int]
 
 
 class Maker(Names):
-    """Makes one program."""
+    """Generator of one program."""
 
     def __init__(self, seed: int, statements: int = 9) -> None:
         super().__init__(seed)
         self.seed, self.statements = seed, statements
         self.globals: list[Var] = []
         self.values: dict[str, Any] = {}
-        self.given: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
         self.customs: list[Custom] = []
-        self.writing: set[str] = set()  # the names of those whose forward writes a Parameter
-        self.reversing = 0  # how many reverses are being made: in a loop they must not write
+        self.writing: set[str] = set()  # names of Cells whose forward pass writes a Parameter
+        self.depth = 0  # backward passes under construction: in a loop they must not write
         self.neurons: list[Neuron] = []
-        self.rare: set[Var] = set()  # made of Parameters, or by a custom reverse: operands that would not come often
-        # A loop computes a step again for its second order, so what arrives at a reverse there comes in parts; a loop
-        # that is the same at every step of another is run once, and gets the sum. Both are the same only where a
-        # reverse is linear in what arrives.
+        self.rare: set[Var] = set()  # computed from Parameters or by a custom Cell: operands that would be rare
+        # The second-order gradient of a loop computes a step again, so a custom backward pass gets its output gradient
+        # in parts. A loop that is the same at every step of an outer loop runs once, and gets the sum of the gradients.
+        # Both give the same results only if the backward pass is linear.
         self.linear = self.rng.random() < 0.7
         self.inside: Rules = {**SHAPED, self.call: 12, self.assign: 6, **({self.gradient: 1} if self.linear else {})}
         self.cells: Rules = {**PLAIN, self.call: 1, **({self.gradient_of_values: 1} if self.linear else {})}
 
-    # --- what is there ------------------------------------------------------------------------------------------------
+    # --- inputs and globals -------------------------------------------------------------------------------------------
 
-    def filled(self, first: str, kind: Type) -> Var:
-        """A name with elements."""
+    def with_values(self, first: str, kind: Type) -> Var:
+        """Define a name with random elements."""
         draw = np.random.default_rng([self.seed, self.count])
         numbers = draw.integers(0, 3, kind.shape) if not kind.is_float else draw.uniform(-1.5, 1.5, kind.shape)
         var = self.new(first, kind, {"s": STATE}.get(first, 2.0))
@@ -51,26 +51,26 @@ class Maker(Names):
 
     def program(self) -> Program:
         steps = self.rng.randint(1, TIMES)
-        inputs = [self.filled("x", Type((steps, 2, 3))), self.filled("x", Type(self.rng.choice(SHAPES)))]
-        self.globals = [self.filled("p", Type(self.rng.choice(SHAPES))) for _ in range(self.rng.randint(1, 3))]
+        inputs = [self.with_values("x", Type((steps, 2, 3))), self.with_values("x", Type(self.rng.choice(SHAPES)))]
+        self.globals = [self.with_values("p", Type(self.rng.choice(SHAPES))) for _ in range(self.rng.randint(1, 3))]
         if self.rng.random() < 0.15:
             source = self.rng.choice(self.globals)
             inputs.append(self.new("x", source.type, 2.0))
-            self.given[inputs[-1].name] = f"{source.name}.value()"
+            self.sources[inputs[-1].name] = f"{source.name}.value()"
         if self.rng.random() < 0.5:
-            self.globals.append(self.filled("s", Type(self.rng.choice(SHAPES[:3]))))
-        self.globals.append(self.filled("k", Type(self.rng.choice(SHAPES))))
+            self.globals.append(self.with_values("s", Type(self.rng.choice(SHAPES[:3]))))
+        self.globals.append(self.with_values("k", Type(self.rng.choice(SHAPES))))
         if self.rng.random() < 0.4:
-            self.globals.append(self.filled("k", Type((3,), self.rng.choice(("int64", "bool")))))
+            self.globals.append(self.with_values("k", Type((3,), self.rng.choice(("int64", "bool")))))
         rules: Rules = {**self.inside, self.scan: 7, self.run: 5}
         block = Block(self, tuple(inputs), self.globals, rules)
         block.grow(self.rng.randint(min(3, self.statements), self.statements))
         main = self.function("program", block, self.results_of(block))
         cells = tuple(self.customs), tuple(self.neurons)
-        return Program(self.seed, main, tuple(self.globals), *cells, self.values, self.given, self.linear)
+        return Program(self.seed, main, tuple(self.globals), *cells, self.values, self.sources, self.linear)
 
     def results_of(self, block: Block) -> tuple[Var, ...]:
-        """The values that nothing has used, floats first; no Parameters that are written to: they would change."""
+        """Return the unused values, floats first, without Parameters that are written, because they would change."""
         floats = [v for v in block.own if v.type.is_float and v not in block.used]
         floats = floats or [v for v in block.own if v.type.is_float][-1:]
         if not floats:
@@ -89,90 +89,91 @@ class Maker(Names):
     def params(self, kinds: list[Type], bounds: list[float]) -> tuple[Var, ...]:
         return tuple([self.new("a", kind, bound) for kind, bound in zip(kinds, bounds, strict=True)])
 
-    # --- custom reverses ----------------------------------------------------------------------------------------------
+    # --- custom backward passes ---------------------------------------------------------------------------------------
 
     def call(self, block: Block) -> bool:
-        """A call of a Cell with a custom reverse, a new one or one that was called before."""
+        """Add a call of a Cell with a custom backward pass, new or existing."""
         if self.customs and self.rng.random() < 0.25:
             return self.call_again(block)
         operands: list[Var] = []
         for _ in range(self.rng.choice((1, 1, 2, 2, 3))):
-            wanted = is_float if not operands or self.rng.random() < 0.85 else lambda v: not v.type.is_float
-            self.of_parameter(block)
-            test = lambda v: wanted(v) and joint(*operands, v) is not None  # noqa: B023, E731
+            fits = is_float if not operands or self.rng.random() < 0.85 else lambda v: not v.type.is_float
+            self.compute_from_parameter(block)
+            test = lambda v: fits(v) and broadcast_shape(*operands, v) is not None  # noqa: B023, E731
             rare = self.rng.random() < 0.4 and block.pick(lambda v: v in self.rare and test(v))  # noqa: B023
-            found = rare or block.pick(test)
-            operands += [found] if found is not None else []
+            operand = rare or block.pick(test)
+            operands += [operand] if operand is not None else []
         if not operands:
             return False
         custom = self.custom(tuple(operands), block)
         self.customs.append(custom)
-        self.called(block, custom, tuple(operands))
+        self.add_call(block, custom, tuple(operands))
         return True
 
-    def of_parameter(self, block: Block) -> None:
-        """Now and then, something made of a Parameter, as quantised weights are."""
+    def compute_from_parameter(self, block: Block) -> None:
+        """Sometimes add a statement on a Parameter, like the rounding of quantised weights."""
         p = block.pick(lambda v: v.name[0] == "p") if self.rng.random() < 0.15 else None
         if p is not None:
             self.rare.add(block.let(self.rng.choice(KINDS["unary"][:9]), (p,), p.type))
 
     def call_again(self, block: Block) -> bool:
-        known = [custom for custom in self.customs if not self.reversing or custom.name not in self.writing]
+        known = [custom for custom in self.customs if not self.depth or custom.name not in self.writing]
         if not known:
             return False
         custom = self.rng.choice(known)
         operands = [block.pick(lambda v: v.type == param.type) for param in custom.forward.params]  # noqa: B023
-        found = tuple([v for v in operands if v is not None])
-        if len(found) < len(operands):
+        present = tuple([v for v in operands if v is not None])
+        if len(present) < len(operands):
             return False
-        self.called(block, custom, found)
+        self.add_call(block, custom, present)
         return True
 
-    def called(self, block: Block, custom: Custom, operands: tuple[Var, ...]) -> None:
+    def add_call(self, block: Block, custom: Custom, operands: tuple[Var, ...]) -> None:
         outs = tuple([self.new("v", v.type, self.bounds[v.name]) for v in custom.forward.results])
         self.rare |= set(outs)
         block.add(Call(outs, custom.name, operands), operands)
 
     def custom(self, operands: tuple[Var, ...], block: Block) -> Custom:
-        """A Cell for such operands, elementwise, with a reverse that need not be linear."""
+        """Generate an elementwise Cell for these operands, with a custom backward pass."""
         inputs = self.params([v.type for v in operands], [max(2.0, block.bound(v)) for v in operands])
         floats = [v for v in inputs if v.type.is_float]
-        weights = [v for v in self.globals if v.name[0] == "p" and joint(*inputs, v) is not None]
+        weights = [v for v in self.globals if v.name[0] == "p" and broadcast_shape(*inputs, v) is not None]
         chosen = tuple(self.rng.sample(weights, 1)) if weights and self.rng.random() < 0.3 else ()
-        shape = joint(*inputs, *chosen)
+        shape = broadcast_shape(*inputs, *chosen)
         assert shape is not None  # operands broadcast
-        # An argument that is a Parameter is it before and after.
-        writes = not self.reversing and not any(v.name[0] == "s" for v in operands)
+        # An argument that is a Parameter must not be written.
+        writes = not self.depth and not any(v.name[0] == "s" for v in operands)
         forward = Block(self, inputs, self.globals, {**self.cells, **({self.assign: 1} if writes else {})})
-        results = tuple([self.whole_result(forward, (*inputs, *chosen)) for _ in range(self.rng.choice((1, 1, 1, 2)))])
+        results = tuple([self.result_of_all(forward, (*inputs, *chosen)) for _ in range(self.rng.choice((1, 1, 1, 2)))])
         results = tuple(dict.fromkeys(results))
         outs = self.params([v.type for v in results], [self.bounds[v.name] for v in results])
         douts = self.params([v.type for v in results], [STATE for _ in results])
-        readable = [v for v in self.globals if v.name[0] != "s"]  # the reverse may come after a write
+        readable = [v for v in self.globals if v.name[0] != "s"]  # the backward pass may run after a write
         known = (*inputs, *outs) if self.linear else (*inputs, *outs, *douts)
-        reverse = Block(self, known, readable, self.cells)
+        backward = Block(self, known, readable, self.cells)
         silent = tuple([v for v in floats if self.rng.random() < 0.1])
-        self.reversing += 1
-        gradients = [self.share(reverse, v, douts, shape) for v in (*(f for f in floats if f not in silent), *chosen)]
-        self.reversing -= 1
+        self.depth += 1
+        wanted = (*(f for f in floats if f not in silent), *chosen)
+        gradients = [self.input_gradient(backward, douts, shape) for _ in wanted]
+        self.depth -= 1
         name = self.name("C")
         if any(isinstance(s, Assign) or (isinstance(s, Call) and s.custom in self.writing) for s in forward.statements):
             self.writing.add(name)
         return Custom(
             name,
             self.function("construct", forward, results),
-            Function("bprop", (*inputs, *outs, *douts), tuple(reverse.statements), tuple(gradients)),
+            Function("bprop", (*inputs, *outs, *douts), tuple(backward.statements), tuple(gradients)),
             chosen,
             silent,
         )
 
-    def whole_result(self, block: Block, operands: tuple[Var, ...]) -> Var:
-        """A float made of all operands, in the shape that they broadcast to."""
+    def result_of_all(self, block: Block, operands: tuple[Var, ...]) -> Var:
+        """Add statements that compute a float from all operands, in their broadcast shape."""
         total = operands[0]
         if not total.type.is_float:
             total = block.let(KINDS["as float"][0], (total,), Type(total.type.shape))
         for other in operands[1:]:
-            shape = joint(total, other)
+            shape = broadcast_shape(total, other)
             assert shape is not None
             if other.type.is_float:
                 total = block.let(self.rng.choice(KINDS["binary"]), (total, other), Type(shape))
@@ -183,20 +184,20 @@ class Maker(Names):
                 total = block.let(KINDS["binary"][0], (total, other), Type(shape))
         block.grow(self.rng.randint(0, 2))
         block.join_up()
-        found = block.newest(lambda v: v.type == Type(total.type.shape) and v in block.own)
-        return found or block.let(self.rng.choice(KINDS["unary"][:9]), (total,), total.type)
+        result = block.newest(lambda v: v.type == Type(total.type.shape) and v in block.own)
+        return result or block.let(self.rng.choice(KINDS["unary"][:9]), (total,), total.type)
 
-    def share(self, block: Block, of: Var, douts: tuple[Var, ...], shape: tuple[int, ...]) -> Var:
-        """A gradient for an input: of its shape, or of one that it broadcasts to."""
+    def input_gradient(self, block: Block, douts: tuple[Var, ...], shape: tuple[int, ...]) -> Var:
+        """Add statements that compute a gradient for an input, in the broadcast shape of all inputs."""
         own = list(block.own)
         dout = self.rng.choice(douts)
         if self.rng.random() < 0.3:
             odd = LINEAR if self.linear else ODD
             dout = block.let(self.rng.choice([TABLE[name] for name in odd]), (dout,), dout.type)
-            block.own = own if self.linear else block.own  # nothing else is made of it
+            block.own = own if self.linear else block.own  # no other statement may use it
         block.grow(self.rng.randint(0, 2))
         block.join_up()
-        factor = block.newest(lambda v: v.type.is_float and joint(v, dout) == shape)
+        factor = block.newest(lambda v: v.type.is_float and broadcast_shape(v, dout) == shape)
         if factor is None or self.rng.random() < 0.2:
             return dout
         own = list(block.own)
@@ -207,8 +208,8 @@ class Maker(Names):
     # --- loops over time ----------------------------------------------------------------------------------------------
 
     def scan(self, block: Block) -> bool:
-        """A loop over one to two sequences, with no state or up to three."""
-        self.of_parameter(block)
+        """Add a loop over one or two sequences, with up to three states."""
+        self.compute_from_parameter(block)
         first = block.pick(lambda v: bool(v.type.shape) and v.type.shape[0] <= TIMES)
         if first is None:
             return False
@@ -223,10 +224,10 @@ class Maker(Names):
         kinds = [*(v.type for v in init), *(Type(v.type.shape[1:], v.type.dtype) for v in xs)]
         limits = [*(max(STATE, block.bound(v)) for v in init), *(block.bound(v) for v in xs)]
         params = self.params(kinds, limits)
-        inner = self.within(block, params)
+        inner = self.inner_block(block, params)
         inner.grow(self.rng.randint(1, 6))
         inner.join_up()
-        after = [inner.towards(v) for v in params[: len(init)]]
+        after = [inner.next_state(v) for v in params[: len(init)]]
         room = lambda v: np.prod(v.type.shape, initial=1.0) * steps <= 2 * MOST and len(v.type.shape) < 3  # noqa: E731
         ys = [inner.newest(room) for _ in range(self.rng.choice((0, 1, 1, 2)))]
         collected = [v for v in ys if v is not None]
@@ -239,8 +240,8 @@ class Maker(Names):
         block.add(Scan(tuple(outs), step, tuple(init), tuple(xs), self.rng.random() < 0.3, every), (*init, *xs))
         return True
 
-    def within(self, block: Block, params: tuple[Var, ...]) -> Block:
-        """The block of a function inside of a function."""
+    def inner_block(self, block: Block, params: tuple[Var, ...]) -> Block:
+        """Create the block of a nested function."""
         depth = getattr(block, "depth", 0) + 1
         rules = {**self.inside, **({self.scan: 1, self.run: 1} if depth < 2 and self.linear else {})}
         inner = Block(self, params, block.known(), rules)
@@ -248,7 +249,7 @@ class Maker(Names):
         return inner
 
     def run(self, block: Block) -> bool:
-        """A neuron over time, a new one or one that has run before."""
+        """Add a neuron over time, new or existing."""
         x = block.pick(lambda v: v.type.is_float and len(v.type.shape) >= 2 and v.type.shape[0] <= TIMES)
         if x is None:
             return False
@@ -256,11 +257,11 @@ class Maker(Names):
         known = [n for n in self.neurons if n.step.params[0].type == kind]
         neuron = self.rng.choice(known) if known and self.rng.random() < 0.4 else self.neuron(kind, block.bound(x))
         count = len(neuron.step.params) - 1
-        given = [block.pick(lambda v: v.type == kind and block.bound(v) <= STATE) for _ in range(count)]
-        states = tuple([v for v in given if v is not None])
+        initial = [block.pick(lambda v: v.type == kind and block.bound(v) <= STATE) for _ in range(count)]
+        states = tuple([v for v in initial if v is not None])
         states = states if len(states) == count and self.rng.random() < 0.6 else ()
         y = neuron.step.results[0].type
-        outs = (self.new("v", Type((x.type.shape[0], *y.shape)), STATE), *(self.new("v", kind, STATE) for _ in given))
+        outs = (self.new("v", Type((x.type.shape[0], *y.shape)), STATE), *(self.new("v", kind, STATE) for _ in initial))
         block.add(Run(outs, neuron.name, x, states), (x, *states))
         return True
 
@@ -270,31 +271,34 @@ class Maker(Names):
         block = Block(self, params, self.globals, self.inside)
         block.grow(self.rng.randint(1, 5))
         block.join_up()
-        after = [block.towards(v) for v in params[1:]]
+        after = [block.next_state(v) for v in params[1:]]
         out = block.newest(lambda v: v.type.is_float and len(v.type.shape) < 3) or params[0]
         if block.bound(out) > STATE:
-            out = block.scaled(out, STATE)
+            out = block.scale(out, STATE)
         step = self.function("construct", block, (out, *after))
         self.neurons.append(Neuron(self.name("N"), step, self.rng.choice((None, None, 1, 2))))
         return self.neurons[-1]
 
-    # --- gradients inside, and writes ---------------------------------------------------------------------------------
+    # --- nested gradients, and writes ---------------------------------------------------------------------------------
 
     def gradient_of_values(self, block: Block) -> bool:
-        """A gradient inside of a Cell, whose own Parameters an autograd Function of PyTorch knows by another name."""
+        """Add a gradient with respect to values only.
+
+        Cells use it, because an autograd Function of PyTorch has other names for the Parameters of a Cell.
+        """
         return self.gradient(block, of_weights=False)
 
     def gradient(self, block: Block, of_weights: bool = True) -> bool:
-        """A gradient with respect to one or two values, and sometimes to a Parameter."""
-        found = [block.pick(is_float) for _ in range(self.rng.choice((1, 1, 2)))]
-        at = tuple([v for v in found if v is not None])
+        """Add a gradient with respect to one or two values, and sometimes to a Parameter."""
+        values = [block.pick(is_float) for _ in range(self.rng.choice((1, 1, 2)))]
+        at = tuple([v for v in values if v is not None])
         if not at:
             return False
         params = self.params([v.type for v in at], [block.bound(v) for v in at])
         trained = [v for v in self.globals if v.name[0] == "p"]
         weights = (self.rng.choice(trained),) if of_weights and self.rng.random() < 0.25 else ()
-        # What has been read of a Parameter outside, by `value()` or an operation that changed nothing, still is in its
-        # place for a gradient inside; what has been computed from it is not.
+        # With weights, use only globals. In PyTorch, the weight is a new node of the graph, and a value read from the
+        # Parameter earlier is not connected to it.
         around = self.globals if weights else block.known()
         inner = Block(self, params, around, {**SHAPED, self.call: 3})
         inner.grow(self.rng.randint(1, 3))
@@ -305,7 +309,7 @@ class Maker(Names):
         return True
 
     def assign(self, block: Block) -> bool:
-        """A write to a Parameter that is not trained."""
+        """Add a write to a Parameter that is not trained."""
         target = block.pick(lambda v: v.name[0] == "s")
         value = target and block.newest(lambda v: v.type == target.type and block.bound(v) <= STATE)
         if target is None or value is None or value == target:
@@ -315,5 +319,5 @@ class Maker(Names):
 
 
 def make(seed: int, statements: int = 9) -> Program:
-    """The program of a seed, whose main function has so many statements at most, but for those that sum up others."""
+    """Generate the program of a seed. Its main function has at most `statements` statements."""
     return Maker(seed, statements).program()

@@ -1,9 +1,8 @@
-"""The operations that random programs are made of: how each is written in snncell and in PyTorch.
+"""Table of the operations in random programs, with their text in snncell and in PyTorch.
 
-Templates are filled with the names of the operands, `{0}` and so on, and with settings: `{n}` a number, `{shape}` the
-shape of the result, `{axis}`. A bound of the result is told from the operands' bounds, so that no program leaves the
-range in which rounding is small. Numbers keep arguments away from where an operation jumps or has a kink: there
-rounding would decide.
+Templates have the operands `{0}`, `{1}`, ... and settings: `{n}` a number, `{shape}` the shape of the result, `{axis}`.
+The bound of a result follows from the bounds of the operands, so that values stay in a range with small rounding
+errors. Numbers keep arguments away from jumps and kinks of an operation, because rounding would decide there.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ class Row(NamedTuple):
     """An operation.
 
     Attributes:
-        kind: which rule of the generator makes statements of it.
-        name: what it is called in a program.
+        kind: the rule of the generator that makes statements of it.
+        name: the name in a program.
         snncell, torch: templates.
-        bound: the largest size of its elements, from the operands' and the number `n`.
+        bound: the bound of its elements from the bounds of the operands and the number `n`.
     """
 
     kind: str
@@ -122,8 +121,8 @@ row(
 )
 row("unary", "trunc", "ops.trunc({0} * 2.0 - {n})", "torch.trunc({0} * 2.0 - {n})", lambda b, n: 2 * b + abs(n) + 1)
 
-# 0 at 0, whatever the settings: what a reverse may do to what arrives. A reverse that gave something where nothing
-# arrives would be called or not as it happens to be reached, and frameworks differ in that.
+# Operations that are 0 at 0 for all settings, so that backward passes may apply them to output gradients. A backward
+# pass that returned a gradient for an output gradient of 0 would depend on whether a framework calls it at all.
 LINEAR = ("neg", "scaled", "by number")
 ODD = (*LINEAR, "sin", "silu", "mish", "softsign", "gelu", "tanh", "atan", "erf", "square", "cube")
 

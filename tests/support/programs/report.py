@@ -1,39 +1,39 @@
-"""The report of a program that fails: its text in snncell, made small, ready to run, and the failure."""
+"""Report of a failing program: reduced, as text that you can run, with the failure."""
 
 from __future__ import annotations
 
 from .compare import Failure, check
 from .forms import FORMS
 from .render import Snncell, Torch
-from .shrink import shrunk
+from .shrink import shrink
 from .syntax import Program
 
 
-def described(program: Program) -> str:
-    """The program's text in snncell."""
+def program_text(program: Program) -> str:
+    """Return the text of a program for snncell."""
     return f"# seed {program.seed}\n{Snncell().text(program)}"
 
 
-def minimised(program: Program, failure: Failure) -> str:
-    """The smallest program found that fails as this one does: both texts, and how to see it fail."""
+def report_failure(program: Program, failure: Failure) -> str:
+    """Reduce a program, and return its text, code that shows the failure, and the failure."""
 
-    def found(candidate: Program) -> list[Failure]:
+    def same_failures(candidate: Program) -> list[Failure]:
         try:
             failures = check(candidate, (failure.kind,), only=[(failure.kind, failure.form)], **failure.sides)
-        except Exception:  # PyTorch refuses it, or it is no program any more
+        except Exception:  # PyTorch refuses it, or the program is invalid
             return []
         return [other for other in failures if other.is_like(failure)]
 
-    small = shrunk(program, lambda candidate: bool(found(candidate)))
-    why = str((found(small) or [failure])[0])
-    parts = [f"=== seed {program.seed} fails: {failure.kind}, {failure.form}", described(small), _driver(failure)]
+    small = shrink(program, lambda candidate: bool(same_failures(candidate)))
+    why = str((same_failures(small) or [failure])[0])
+    parts = [f"=== seed {program.seed} fails: {failure.kind}, {failure.form}", program_text(small), _driver(failure)]
     if failure.of_torch:
         parts.append(f"# the same in PyTorch\n{Torch().text(small)}")
     return "\n\n".join([*parts, why])
 
 
 def _driver(failure: Failure) -> str:
-    """Lines that run a program in the form that fails, and as it should be; `programs` is the tests' package."""
+    """Return lines that run a program in the failing form and on the tape."""
     form = f"forms(globals())[{(failure.kind, failure.form if (failure.kind, failure.form) in FORMS else 'eager')!r}]"
     return "\n".join(
         [
@@ -41,7 +41,7 @@ def _driver(failure: Failure) -> str:
             "from programs.forms import forms",
             "from snncell import testing",
             "",
-            f'print("found", {form}())',
+            f'print("result", {form}())',
             "with testing.unfused():",
             f'    print("expected", forms(globals())[{(failure.kind, "eager")!r}]())',
         ]

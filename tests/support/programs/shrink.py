@@ -1,4 +1,4 @@
-"""Makes a failing program small: one change after the other, as long as it fails in the same form."""
+"""Reduce a failing program: apply one change after the other, as long as it fails in the same form."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from .operations import LINEAR, ODD, TABLE
-from .syntax import Custom, Function, Let, Neuron, Program, Run, Scan, Var, nodes, renamed
+from .syntax import Custom, Function, Let, Neuron, Program, Run, Scan, Var, nodes, rename
 
 Fails = Callable[[Program], bool]
 
 
-def shrunk(program: Program, fails: Fails, tries: int = 600) -> Program:
-    """A program that still `fails`, from which nothing can be taken without its passing; or what `tries` led to."""
+def shrink(program: Program, fails: Fails, tries: int = 600) -> Program:
+    """Reduce a program until each further change makes it pass, or until `tries` changes were tested."""
     while True:
         for candidate in _smaller(program):
             tries -= 1
             if tries < 0:
                 return program
-            if _holds_together(candidate) and fails(candidate):
+            if _is_valid(candidate) and fails(candidate):
                 program = candidate
                 break
         else:
@@ -27,30 +27,30 @@ def shrunk(program: Program, fails: Fails, tries: int = 600) -> Program:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Programs with a little less, what takes most away first."""
+    """Yield slightly smaller programs, the smallest ones first."""
     main = program.main
     if len(main.results) > 1:
         yield from (_with(program, main=replace(main, results=(result,))) for result in main.results)
-    if program.given:
-        yield from (_without_input(program, name) for name in program.given)
+    if program.sources:
+        yield from (_without_input(program, name) for name in program.sources)
     for body in _functions(program):
         for n in reversed(range(len(body.body))):
             yield from _without_statement(program, body, n)
     for body in _functions(program):
-        yield from (_exchanged(program, body, new) for new in _simpler(program, body))
+        yield from (_replace_node(program, body, new) for new in _simpler(program, body))
     for custom in program.customs:
-        yield from (_in_custom(program, custom, new) for new in _simpler_custom(custom))
+        yield from (_replace_node(program, custom, new) for new in _simpler_custom(custom))
     for node in nodes((program.main, program.customs, program.neurons)):
-        yield from (_replaced(program, node, new) for new in _simpler_node(node))
-    yield from (_with(program, values=new) for new in _rounder(program))
+        yield from (_replace_node(program, node, new) for new in _simpler_node(node))
+    yield from (_with(program, values=new) for new in _round_values(program))
 
 
 def _functions(program: Program) -> list[Function]:
     return [node for node in nodes((program.main, program.neurons, program.customs)) if isinstance(node, Function)]
 
 
-def _replaced(program: Program, old: Any, new: Any) -> Program:
-    """The program with a node in the place of another."""
+def _replace_node(program: Program, old: Any, new: Any) -> Program:
+    """Return the program with `new` instead of the node `old`."""
 
     def swap(tree: Any) -> Any:
         if tree is old:
@@ -66,11 +66,8 @@ def _replaced(program: Program, old: Any, new: Any) -> Program:
     return _with(program, **{part: swap(getattr(program, part)) for part in ("main", "customs", "neurons")})
 
 
-_exchanged = _in_custom = _replaced
-
-
 def _with(program: Program, **parts: Any) -> Program:
-    """The program with other parts, and without the Cells and Tensors that nothing uses any more."""
+    """Return the program with other parts, and without unused Cells and Tensors."""
     new = replace(program, **parts)
     while True:
         called = {getattr(node, "custom", None) for node in nodes((new.main, new.customs, new.neurons))}
@@ -81,24 +78,24 @@ def _with(program: Program, **parts: Any) -> Program:
             break
         new = replace(new, customs=customs, neurons=neurons)
     read = {node.name for node in nodes((new.main, new.customs, new.neurons)) if isinstance(node, Var)}
-    read |= {source.split(".")[0] for source in new.given.values()}
-    kept = [v for v in new.globals if v.name in read]
-    if not any(v.name[0] == "p" for v in kept):
-        kept += new.named("p")[:1]
-    return replace(new, globals=tuple(kept))
+    read |= {source.split(".")[0] for source in new.sources.values()}
+    used = [v for v in new.globals if v.name in read]
+    if not any(v.name[0] == "p" for v in used):
+        used += new.named("p")[:1]
+    return replace(new, globals=tuple(used))
 
 
 def _without_input(program: Program, name: str) -> Program:
-    """The program with the Parameter in the place of an input that has its value."""
+    """Replace an input that is the value of a Parameter by the Parameter."""
     old = next(v for v in program.main.params if v.name == name)
-    source = next(v for v in program.globals if v.name == program.given[name].split(".")[0])
+    source = next(v for v in program.globals if v.name == program.sources[name].split(".")[0])
     main = replace(program.main, params=tuple(v for v in program.main.params if v != old))
-    rest = {other: value for other, value in program.given.items() if other != name}
-    return _with(renamed(program, old, source), main=renamed(main, old, source), given=rest)
+    rest = {other: value for other, value in program.sources.items() if other != name}
+    return _with(rename(program, old, source), main=rename(main, old, source), sources=rest)
 
 
 def _without_statement(program: Program, function: Function, n: int) -> Iterator[Program]:
-    """The program without a statement, what it gave replaced by something else of that type."""
+    """Yield the program without a statement, with its results replaced by other values of the same type."""
     statement = function.body[n]
     body = (*function.body[:n], *function.body[n + 1 :])
     before = [v for earlier in function.body[:n] for v in earlier.outs]
@@ -113,16 +110,16 @@ def _without_statement(program: Program, function: Function, n: int) -> Iterator
     ]
     shorter = replace(function, body=body)
     if not statement.outs:
-        yield _replaced(program, function, shorter)
+        yield _replace_node(program, function, shorter)
         return
     for choice in range(3):
         new, possible = shorter, True
-        for out, found in zip(statement.outs, choices, strict=True):
+        for out, values in zip(statement.outs, choices, strict=True):
             if _uses(new, out):
-                possible = possible and choice < len(found)
-                new = renamed(new, out, found[choice]) if possible else new
+                possible = possible and choice < len(values)
+                new = rename(new, out, values[choice]) if possible else new
         if possible:
-            yield _replaced(program, function, new)
+            yield _replace_node(program, function, new)
 
 
 def _uses(tree: Any, v: Var) -> bool:
@@ -130,7 +127,7 @@ def _uses(tree: Any, v: Var) -> bool:
 
 
 def _simpler(program: Program, function: Function) -> Iterator[Function]:
-    """A step of a loop without one of its results or states is made in `_simpler_node`; here results by operands."""
+    """Yield the function with results replaced by arguments or globals."""
     for position, result in enumerate(function.results):
         for other in (*function.params, *program.globals):
             if other.type == result.type and other != result and result not in function.params:
@@ -140,12 +137,12 @@ def _simpler(program: Program, function: Function) -> Iterator[Function]:
 
 def _simpler_custom(custom: Custom) -> Iterator[Custom]:
     if custom.weights:
-        count = len(custom.reverse.results) - len(custom.weights)
-        yield replace(custom, weights=(), reverse=replace(custom.reverse, results=custom.reverse.results[:count]))
+        count = len(custom.backward.results) - len(custom.weights)
+        yield replace(custom, weights=(), backward=replace(custom.backward, results=custom.backward.results[:count]))
 
 
 def _simpler_node(node: Any) -> Iterator[Any]:
-    """Loops without what is special about them, without a state or a result; one operand less; a plainer operation."""
+    """Yield loops without options, states or results, and plainer operations."""
     if isinstance(node, Scan):
         if node.reverse:
             yield replace(node, reverse=False)
@@ -167,7 +164,7 @@ def _simpler_node(node: Any) -> Iterator[Any]:
 
 
 def _narrower(scan: Scan) -> Iterator[Scan]:
-    """A loop with a state, a sequence or a result less, as far as nothing uses it."""
+    """Yield the loop without one of its unused states, sequences or results."""
     states, step = len(scan.init), scan.step
     cut = lambda items, n: (*items[:n], *items[n + 1 :])  # noqa: E731
     for n in range(states):
@@ -185,53 +182,57 @@ def _narrower(scan: Scan) -> Iterator[Scan]:
             yield replace(scan, step=replace(step, params=cut(step.params, states + n)), xs=cut(scan.xs, n))
 
 
-def _rounder(program: Program) -> Iterator[dict[str, Any]]:
-    """Elements of one digit."""
+def _round_values(program: Program) -> Iterator[dict[str, Any]]:
+    """Yield the values with the elements of one array rounded to one digit."""
     for name, value in program.values.items():
-        rounder = _rounded(value)
-        if rounder != value:
-            yield {**program.values, name: rounder}
+        rounded = _round(value)
+        if rounded != value:
+            yield {**program.values, name: rounded}
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(part) for part in value]
+        return [_round(part) for part in value]
     return round(value, 1) if isinstance(value, float) else value
 
 
-def _holds_together(program: Program) -> bool:
-    """True if every name is known where it is used, and the results of the program are its own."""
+def _is_valid(program: Program) -> bool:
+    """Return True if every name is defined before its use, and no result is a Parameter that is written."""
     known = {v.name for v in program.globals}
     if any(v.name[0] == "s" for v in program.main.results):
         return False
-    functions = [custom.forward for custom in program.customs] + [custom.reverse for custom in program.customs]
+    functions = [custom.forward for custom in program.customs] + [custom.backward for custom in program.customs]
     functions += [neuron.step for neuron in program.neurons]
-    return all(_closed(function, known) for function in (*functions, program.main)) and all(
-        _fit_to_reverse(custom, program.linear) for custom in program.customs
+    return all(_is_closed(function, known) for function in (*functions, program.main)) and all(
+        _is_valid_backward(custom, program.linear) for custom in program.customs
     )
 
 
-def _fit_to_reverse(custom: Custom, linear: bool) -> bool:
-    """True if the reverse surely gives nothing where nothing arrives, and is linear where it has to be."""
-    fit = set(custom.reverse.params[-len(custom.forward.results) :])
-    touched = set(fit)
-    for statement in custom.reverse.body:
-        given = [v for v in nodes(statement) if isinstance(v, Var) and v not in statement.outs]
-        some = [v for v in given if v in fit]
-        touched |= set(statement.outs) if touched & set(given) else set()
-        if isinstance(statement, Let) and some:
+def _is_valid_backward(custom: Custom, linear: bool) -> bool:
+    """Return True if zero gradients of the outputs give zero gradients, and the pass is linear if `linear`.
+
+    The check is conservative: it tracks the values that are valid gradients, and all values that depend on gradients.
+    """
+    valid = set(custom.backward.params[-len(custom.forward.results) :])
+    dependent = set(valid)
+    for statement in custom.backward.body:
+        operands = [v for v in nodes(statement) if isinstance(v, Var) and v not in statement.outs]
+        gradients = [v for v in operands if v in valid]
+        dependent |= set(statement.outs) if dependent & set(operands) else set()
+        if isinstance(statement, Let) and gradients:
             moved = TABLE[statement.op].kind in ("same", "reshape") or statement.op in LINEAR
-            once = len(touched & set(given)) == len(some) == given.count(some[0]) == 1
+            once = len(dependent & set(operands)) == len(gradients) == operands.count(gradients[0]) == 1
             if moved or (statement.op == "mul" and (once or not linear)) or (statement.op in ODD and not linear):
-                fit.add(statement.out)
-    return fit >= set(custom.reverse.results)
+                valid.add(statement.out)
+    return valid >= set(custom.backward.results)
 
 
-def _closed(function: Function, around: set[str]) -> bool:
+def _is_closed(function: Function, around: set[str]) -> bool:
+    """Return True if the function uses only its own names and the names `around` it."""
     known = around | {v.name for v in function.params}
     for statement in function.body:
         inner = getattr(statement, "step", None) or getattr(statement, "function", None)
-        if inner is not None and not _closed(inner, known):
+        if inner is not None and not _is_closed(inner, known):
             return False
         own = {v.name for v in nodes(inner) if isinstance(v, Var)} if inner is not None else set()
         used = [v for v in nodes(statement) if isinstance(v, Var) and v not in statement.outs]

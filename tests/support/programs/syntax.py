@@ -1,8 +1,7 @@
-"""The syntax of a random program: statements that each give names to new values, in functions that see what is around.
+"""Syntax tree of a random program: functions of statements, which assign new names (static single assignment).
 
-Every name stands for one value of a known shape and dtype, and is given once. What the names of a program begin with
-says what they are: `x` an input, `p` a Parameter that is trained, `s` a Parameter that is written to, `k` a Tensor from
-outside; everything else is computed.
+Every name has one value of a known shape and dtype. Its first letter is its kind: `x` an input, `p` a trained
+Parameter, `s` a Parameter that the program writes, `k` a Tensor from outside. All other names are computed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Var(NamedTuple):
 
 @dataclass(frozen=True)
 class Let:
-    """`out = op(operands)`, where `op` names a row of the table of operations, and `settings` fill its template."""
+    """`out = op(operands)`: `op` is the name of a row in the table of operations, and `settings` fill its template."""
 
     out: Var
     op: str
@@ -46,7 +45,7 @@ class Let:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of `params`, which also sees every name that is known where it stands."""
+    """A function of `params`, which can also use all names that are defined before it."""
 
     name: str
     params: tuple[Var, ...]
@@ -56,27 +55,26 @@ class Function:
 
 @dataclass(frozen=True)
 class Custom:
-    """A Cell with a custom reverse.
+    """A Cell with a custom backward pass.
 
     Attributes:
         forward: a function of the inputs.
-        reverse: a function of the inputs, the outputs and their gradients; its results are gradients of those inputs
-            that are floats and not in `silent`, then of `weights`.
+        backward: a function of the inputs, the outputs and their gradients. It returns the gradients of float inputs
+            that are not in `silent`, then of `weights`.
         weights: the Parameters in `internal_params`.
-        silent: the inputs for which the reverse gives None.
+        silent: the inputs whose gradient is None.
     """
 
     name: str
     forward: Function
-    reverse: Function
+    backward: Function
     weights: tuple[Var, ...] = ()
     silent: tuple[Var, ...] = ()
 
 
 @dataclass(frozen=True)
 class Neuron:
-    """A Cell of one step, as MultiStep takes it: `step` is a function of the input and the states, and gives the output
-    and the states; it sees Parameters and Tensors from outside."""
+    """A Cell for MultiStep: `step` is a function from the input and the states to the output and the new states."""
 
     name: str
     step: Function
@@ -94,7 +92,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Scan:
-    """`(carry), (ys) = ops.scan(step, init, xs)`; the step's params are the states and then the slices of xs."""
+    """`(carry), (ys) = ops.scan(step, init, xs)`; the params of `step` are the states, then the slices of xs."""
 
     outs: tuple[Var, ...]
     step: Function
@@ -106,7 +104,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Run:
-    """`y, (states) = nn.MultiStep(neuron)(x, *states)`; without `states` they begin at zero."""
+    """`y, (states) = nn.MultiStep(neuron)(x, *states)`; without `states` they start at zero."""
 
     outs: tuple[Var, ...]
     neuron: str
@@ -116,8 +114,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Gradient:
-    """`outs = grad(function)(at)`, the gradients of the sum of its result with respect to all its arguments, and to
-    the Parameters `weights`."""
+    """`outs = grad(function)(at)`: gradients of the summed result for all arguments and the Parameters `weights`."""
 
     outs: tuple[Var, ...]
     function: Function
@@ -136,12 +133,13 @@ class Assign:
 
 @dataclass(frozen=True)
 class Program:
-    """A function `main` of `x...`, with everything that it sees.
+    """A function `main` of `x...`, with all globals that it uses.
 
     Attributes:
         values: the elements of inputs, Parameters and Tensors from outside, by name.
-        given: inputs that are called with the value of a Parameter: the input's name, and how it is written.
-        linear: whether custom reverses are linear in what arrives; if not, no second order is asked of it.
+        sources: for each input that is the value of a Parameter, the expression of this value, by name of the input.
+        linear: whether custom backward passes are linear in the output gradients. If not, second-order gradients are
+            not compared.
     """
 
     seed: int
@@ -150,7 +148,7 @@ class Program:
     customs: tuple[Custom, ...]
     neurons: tuple[Neuron, ...]
     values: dict[str, Any] = field(hash=False)
-    given: dict[str, str] = field(hash=False)
+    sources: dict[str, str] = field(hash=False)
     linear: bool
 
     def named(self, first: str) -> list[Var]:
@@ -161,7 +159,7 @@ class Program:
 
 
 def nodes(tree: Any) -> Iterator[Any]:
-    """Every statement, function, Cell and Var in a tree, from the top."""
+    """Iterate over all statements, functions, Cells and Vars in a tree, parents first."""
     if isinstance(tree, Var) or is_dataclass(tree):
         yield tree
     if is_dataclass(tree):
@@ -172,16 +170,16 @@ def nodes(tree: Any) -> Iterator[Any]:
             yield from nodes(part)
 
 
-def rebuilt(tree: Any, change: Any) -> Any:
-    """The tree with `change` applied to every node, leaves first."""
+def rebuild(tree: Any, change: Any) -> Any:
+    """Apply `change` to every node of a tree, leaves first, and return the new tree."""
     if isinstance(tree, Var):
         return change(tree)
     if is_dataclass(tree):
-        parts = {part.name: rebuilt(getattr(tree, part.name), change) for part in fields(tree)}  # type: ignore[arg-type]
+        parts = {f.name: rebuild(getattr(tree, f.name), change) for f in fields(tree)}  # type: ignore[arg-type]
         return change(replace(tree, **parts))  # type: ignore[type-var]
-    return tuple([rebuilt(part, change) for part in tree]) if type(tree) is tuple else tree
+    return tuple([rebuild(part, change) for part in tree]) if type(tree) is tuple else tree
 
 
-def renamed(tree: Any, old: Var, new: Var) -> Any:
-    """The tree with another Var in the place of `old`."""
-    return rebuilt(tree, lambda node: new if isinstance(node, Var) and node == old else node)
+def rename(tree: Any, old: Var, new: Var) -> Any:
+    """Replace a Var in a tree."""
+    return rebuild(tree, lambda node: new if isinstance(node, Var) and node == old else node)

@@ -1,1 +1,1 @@
-"""Programs that run as ranks of a job, and what starts them."""
+"""Programs that run as ranks of a job, and functions that start jobs."""

@@ -1,7 +1,7 @@
-"""A rank in a job in which something goes wrong, or is stopped: python -m ranks.going_wrong NAME FOLDER.
+"""Jobs with a fault or an interruption: python -m ranks.going_wrong NAME FOLDER runs one rank.
 
-Each function below is such a job, but for those of `REFUSED`, which one job goes through. What they print is looked at
-by test_distributed_ends.py.
+Each function is a job, except for those in `REFUSED`, which the job `refused` calls in turn. test_distributed_ends.py
+checks the printed lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Counting(nn.Cell):
 
 
 def fit(net: Any = None, data: Any = (X, Y), epochs: int = 2, **options: Any) -> Any:
-    """A training of a small net."""
+    """Train a small network."""
     net = nn.Dense(5, 3) if net is None else net
     adam = nn.Adam(net.trainable_params(), options.pop("rate", 0.01))
     options = {"batch_size": 8, "progress": False, "distributed": True, **options}
@@ -43,7 +43,7 @@ def fit(net: Any = None, data: Any = (X, Y), epochs: int = 2, **options: Any) ->
 
 
 class At(train.Callback):
-    """Does something on one rank, when a number of steps is done."""
+    """Call an action on one rank after a number of steps."""
 
     def __init__(self, step: int, rank: int, action: Any) -> None:
         self.step, self.rank, self.action = step, rank, action
@@ -54,12 +54,12 @@ class At(train.Callback):
 
 
 def rank() -> int:
-    """The number of this rank."""
+    """Return the number of this rank."""
     return distributed.rank()
 
 
 def odd() -> int:
-    """1 on the rank that differs from the others, else 0: rank 1, or the one that ODD in the environment names."""
+    """Return 1 on the rank that differs from the others, else 0. It is rank 1, or the environment variable ODD."""
     return int(rank() == int(os.environ.get("ODD", "1")))
 
 
@@ -67,17 +67,17 @@ def odd() -> int:
 
 
 def kill(_: Any = None) -> None:
-    """End this process as nobody can notice."""
+    """End this process by a signal that it cannot handle."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_in_a_step(folder: Path) -> None:
-    """One is killed in the middle of an epoch."""
+    """One rank is killed in the middle of an epoch."""
     fit(callbacks=[At(4, 1, kill)])
 
 
 def killed_in_the_evaluation(folder: Path) -> None:
-    """One is killed while the others measure."""
+    """One rank is killed during the evaluation."""
 
     class Killed(train.Callback):
         def on_evaluation_begin(self, training: Any) -> None:
@@ -88,7 +88,7 @@ def killed_in_the_evaluation(folder: Path) -> None:
 
 
 def killed_in_the_checkpoint(folder: Path) -> None:
-    """The first rank is killed as it writes a second file in the place of the first."""
+    """The first rank is killed while it replaces its first checkpoint by the second one."""
     if distributed.size() > 1:
         replace = os.replace
         times: list[Any] = []
@@ -104,7 +104,7 @@ def killed_in_the_checkpoint(folder: Path) -> None:
 
 
 def going_on(folder: Path) -> None:
-    """Train, from the checkpoint if there is one; what came out is printed."""
+    """Train, from the checkpoint if there is one, and print the results."""
     file = folder / "run.ckpt"
     snncell.set_seed(5)
     net = nn.SequentialCell(nn.Dense(5, 6), nn.BatchNorm1d(6), nn.Dropout(keep_prob=0.8), nn.Dense(6, 3))
@@ -114,12 +114,12 @@ def going_on(folder: Path) -> None:
 
 
 def leaving_fit(folder: Path) -> None:
-    """One leaves `fit` by sys.exit."""
+    """One rank leaves `fit` by sys.exit."""
     fit(callbacks=[At(2, 1, lambda _: sys.exit(0))])
 
 
 def stopped_for_good(folder: Path) -> None:
-    """One is stopped, and goes on when the test continues it."""
+    """One rank is stopped by a signal, until the test continues it."""
     snncell.distributed.ranks.SILENT = 4.0
 
     def stop(_: Any) -> None:
@@ -131,7 +131,7 @@ def stopped_for_good(folder: Path) -> None:
 
 
 def raising(folder: Path) -> None:
-    """A callback raises an error on one."""
+    """A callback raises an error on one rank."""
 
     def fail(_: Any) -> None:
         raise ValueError("the disk of rank 1 is full")
@@ -140,7 +140,7 @@ def raising(folder: Path) -> None:
 
 
 def caught(folder: Path) -> None:
-    """One leaves `fit` by an error that its program catches, and the others hear of it; then all train once more."""
+    """One rank leaves `fit` by an error that its program catches. The others get an error, too. All train again."""
 
     def fail(_: Any) -> None:
         raise ValueError("the disk of rank 1 is full")
@@ -156,9 +156,7 @@ def caught(folder: Path) -> None:
 
 
 def refused(folder: Path) -> None:
-    """All ranks are refused what `REFUSED` has, each in turn, and train in the end: to the end, until one stops, and
-    with files.
-    """
+    """Make each call of `REFUSED`, which must raise on all ranks. Then train, also to a stop and with files."""
     for name in REFUSED:
         snncell.set_seed(0)
         try:
@@ -174,19 +172,19 @@ def refused(folder: Path) -> None:
 
 
 def all_raising(folder: Path) -> None:
-    """All raise the same."""
+    """All ranks raise the same error."""
     raise ValueError("on every rank")
 
 
 def leaving(folder: Path) -> None:
-    """One ends its program, and the others go on to train."""
+    """One rank ends its program, and the others train."""
     if rank() == 1:
         sys.exit(0)
     fit()
 
 
 def later(folder: Path) -> None:
-    """One has something to do when the others are done."""
+    """One rank still works after the others have ended."""
     fit()
     if rank() == 0:
         time.sleep(2.5)
@@ -194,28 +192,28 @@ def later(folder: Path) -> None:
 
 
 def unseeded(folder: Path) -> None:
-    """The nets were made of seeds of their own."""
+    """The networks have different seeds."""
     snncell.set_seed(odd())
     fit()
 
 
 def other_data(folder: Path) -> None:
-    """Each rank gives data of its own."""
+    """The ranks pass different data."""
     fit(data=(X[odd() :: 2], Y[odd() :: 2]))
 
 
 def other_settings(folder: Path) -> None:
-    """The ranks clip differently."""
+    """The ranks clip gradients differently."""
     fit(clip_norm=1.0 + odd())
 
 
 def other_epochs(folder: Path) -> None:
-    """The ranks train for another number of epochs."""
+    """The ranks train for different numbers of epochs."""
     fit(epochs=2 + odd())
 
 
 def other_evaluations(folder: Path) -> None:
-    """The ranks evaluate after other epochs."""
+    """The ranks evaluate after different epochs."""
     fit(validation=(X, Y), test_every=[1 + odd()])
 
 
@@ -225,14 +223,14 @@ def other_rates(folder: Path) -> None:
 
 
 def other_buffers(folder: Path) -> None:
-    """A buffer that is kept differs."""
+    """A persistent buffer differs."""
     net = nn.SequentialCell(nn.Dense(5, 3))
     net.register_buffer("centre", Tensor([float(odd())]))
     fit(net=net)
 
 
 def other_scale(folder: Path) -> None:
-    """The scales of the loss differ."""
+    """The loss scales differ."""
     fit(loss_scale=2.0 ** (1 + odd()))
 
 
@@ -242,105 +240,105 @@ def other_rate(folder: Path) -> None:
 
 
 def drawing(folder: Path) -> None:
-    """A callback draws on one rank."""
+    """A callback draws random numbers on one rank."""
     fit(callbacks=[At(2, int(os.environ.get("ODD", "1")), lambda _: ops.uniform((3,)))])
 
 
 def other_net(folder: Path) -> None:
-    """The nets differ."""
+    """The networks differ."""
     fit(net=nn.SequentialCell(nn.Dense(5, 4), *[nn.ReLU()] * odd(), nn.Dense(4, 3)))
 
 
 def other_order(folder: Path) -> None:
-    """Whoever makes the batches shuffles on each rank in its own way, as PyTorch's DataLoader does."""
+    """Each rank shuffles its batches differently, like PyTorch's DataLoader."""
     order = np.random.default_rng(odd()).permutation(24)
     fit(data=[(X[order[n : n + 8]], Y[order[n : n + 8]]) for n in range(0, 24, 8)])
 
 
 def other_shards(folder: Path) -> None:
-    """A training that was begun with another number of shards."""
+    """Resume a training that started with another number of shards."""
     file = folder / "other.ckpt"
     fit(epochs=1, checkpoint=file)
     if rank() == 0:
         content = file.read_bytes()
         assert content.count(b'shards\\": 4') == 1
         file.write_bytes(content.replace(b'shards\\": 4', b'shards\\": 8'))
-    distributed.mean_gradients((ops.ones(1),))  # behind it the file is there for all
+    distributed.mean_gradients((ops.ones(1),))  # after it, the file exists for all ranks
     fit(epochs=2, checkpoint=file, resume=True)
 
 
 def wrong_counts(folder: Path) -> None:
-    """Another number of samples than of gradients."""
+    """The number of samples differs from the number of gradients."""
     distributed.mean_gradients((ops.ones(3),), [1, 2])
 
 
 def too_many(folder: Path) -> None:
-    """Gradients of more shards than a rank has."""
+    """A rank passes gradients of more shards than it has."""
     distributed.mean_gradients([(ops.ones(3),)] * 3)
 
 
 def no_tensors(folder: Path) -> None:
-    """Gradients that are none."""
+    """The gradients are no Tensors."""
     distributed.mean_gradients([1.0, 2.0])
 
 
 def none_at_all(folder: Path) -> None:
-    """No rank has gradients."""
+    """No rank passes gradients."""
     distributed.mean_gradients([], [])
 
 
 def no_target(folder: Path) -> None:
-    """A batch without a target."""
+    """The batch has no target."""
     list(distributed.shards(1.0))
 
 
 def stateful(folder: Path) -> None:
-    """A net that keeps states between batches."""
+    """The network keeps states between batches."""
     fit(net=nn.SequentialCell(nn.Dense(5, 3), nn.Stateful(nn.IFNode())))
 
 
 def counting(folder: Path) -> None:
-    """A Parameter of integers to which shards give different values."""
+    """Shards write different values to an integer Parameter."""
     fit(net=nn.SequentialCell(Counting(), nn.Dense(5, 3)))
 
 
 def too_few(folder: Path) -> None:
-    """Fewer shards than ranks."""
+    """There are fewer shards than ranks."""
     distributed.init(shards=1)
 
 
 def again(folder: Path) -> None:
-    """Joined again, with something else."""
+    """`init` is called again with another argument."""
     distributed.init(shards=8)
 
 
 def different(folder: Path) -> None:
-    """Ranks that ask for different shards. It is called before any other `init`."""
+    """The ranks pass different `shards` to their first `init`."""
     distributed.init(shards=4 + int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))))
 
 
 def traced(folder: Path) -> None:
-    """Shards in a jitted function."""
+    """A jitted function calls `shards`."""
     snncell.jit(lambda x: next(distributed.shards(x, x))[0])(ops.ones(8))
 
 
 def shapes(folder: Path) -> None:
-    """Gradients of different shapes."""
+    """Gradients have different shapes."""
     distributed.mean_gradients((ops.ones(3 + odd()),))
 
 
 def ambiguous(folder: Path) -> None:
-    """An input with as many steps as samples."""
+    """An input has as many steps as samples."""
     list(distributed.shards(ops.ones((4, 4, 2)), ops.ones(4)))
 
 
 def no_samples(folder: Path) -> None:
-    """An input without an axis of samples."""
+    """An input has no axis of samples."""
     fit(data=[(X[:8].reshape(4, 2, 5)[:, :1], Y[:8])])
 
 
 def lists(folder: Path) -> None:
-    """A batch of event lists."""
+    """The batch has event lists."""
     events = snncell.data.EventLists(
         Tensor(np.arange(17)), Tensor(np.zeros(16, np.int32)), Tensor(np.ones(16, np.float32)), (2, 8, 5)
     )
@@ -348,39 +346,39 @@ def lists(folder: Path) -> None:
 
 
 def infinite(folder: Path) -> None:
-    """A loss that is not finite, on all ranks alike."""
+    """The loss is not finite on all ranks."""
     fit(data=(np.where(X > 2, np.inf, X), Y))
 
 
 def stopping(folder: Path) -> None:
-    """One rank stops."""
+    """One rank stops the training."""
     result = fit(epochs=5, callbacks=[At(4, 1, lambda training: training.stop("rank 1 has seen enough"))])
     print(f"rank {rank()}: {len(result.history)} epochs, {result.stopped}", flush=True)
 
 
 def files(folder: Path) -> None:
-    """Files are written by one rank."""
+    """One rank writes files."""
     writer = train.Checkpoint(folder / "best.ckpt", best="loss")
     fit(checkpoint=folder / "last.ckpt", log=folder / "log.jsonl", callbacks=[writer])
-    assert (folder / "last.ckpt").exists()  # for every rank, once `fit` is over
+    assert (folder / "last.ckpt").exists()  # for every rank, after `fit`
 
 
 def interrupted(folder: Path) -> None:
-    """Goes on for long in one epoch, so that there is a checkpoint only when it is interrupted."""
+    """Train one long epoch, so that there is a checkpoint only after an interruption."""
 
-    class Told(train.Callback):
+    class MarkStart(train.Callback):
         def on_step_end(self, training: Any) -> None:
             if training.step == 20 and rank() == 0:
                 (folder / "begun").touch()
             time.sleep(0.01)
 
     data = [(X[:8], Y[:8])] * 5000
-    result = fit(data=data, epochs=1, checkpoint=folder / "run.ckpt", callbacks=[Told()])
+    result = fit(data=data, epochs=1, checkpoint=folder / "run.ckpt", callbacks=[MarkStart()])
     print(f"rank {rank()}: {result.stopped}", flush=True)
 
 
 def threads(folder: Path) -> None:
-    """Cores are shared."""
+    """The ranks share the cores."""
     import numba
 
     cores = len(os.sched_getaffinity(0))

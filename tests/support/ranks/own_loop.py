@@ -1,4 +1,4 @@
-"""A rank that trains by a loop of its own: python -m ranks.own_loop FILE [fast]."""
+"""Train on one rank by a custom training loop: python -m ranks.own_loop FILE [fast]."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from snncell import Tensor, distributed, nn, ops
 
 
 def main() -> None:
-    """Train, and write the first gradient, that of the whole batch, and the losses."""
+    """Train, and write the first mean gradient, the gradient of the whole batch, and the weights."""
     snncell.set_seed(3)
     distributed.init(fast=len(sys.argv) > 2)
-    there = Path(f"{sys.argv[1]}.there")
+    marker = Path(f"{sys.argv[1]}.there")
     if distributed.rank() == 0:
-        time.sleep(0.3)  # the others would be faster
-        there.touch()
+        time.sleep(0.3)  # without the barrier, the others would be faster
+        marker.touch()
     distributed.barrier()
-    assert there.exists()
+    assert marker.exists()
     rng = np.random.default_rng(0)
     x, y = Tensor(rng.normal(size=(5, 22, 6)).astype(np.float32)), Tensor(rng.integers(0, 3, 22))
     net = nn.SequentialCell(nn.Dense(6, 8), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(8, 3))
@@ -36,29 +36,29 @@ def main() -> None:
         return value, grads
 
     def mean(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        found, counts = [], []
+        grads, counts = [], []
         for x_part, y_part in distributed.shards(x, y):
-            found.append(gradients(x_part, y_part)[1])
+            grads.append(gradients(x_part, y_part)[1])
             counts.append(len(y_part))
-        return distributed.mean_gradients(found, counts)
+        return distributed.mean_gradients(grads, counts)
 
-    written: dict[str, list[list[float]]] = {
-        "whole": listed(gradients(x, y)[1]),
-        "first": listed(mean(x, y)),
+    results: dict[str, list[list[float]]] = {
+        "whole": as_lists(gradients(x, y)[1]),
+        "first": as_lists(mean(x, y)),
     }
-    # More than a bucket, and more than each rank adds of.
+    # A gradient larger than a bucket, of which each rank adds only a part.
     wide = Tensor(rng.normal(size=(22, 1200)).astype(np.float32))
     parts = [(part.asnumpy(), len(y_part)) for part, y_part in distributed.shards(wide, y)]
     products = [(Tensor(part.T @ part / n),) for part, n in parts]
     (large,) = distributed.mean_gradients(products, [n for _, n in parts])
     exact = wide.asnumpy().astype(np.float64)
     assert np.allclose(large.asnumpy(), exact.T @ exact / 22, atol=1e-5)
-    written["large"] = [[int(n) for n in hashlib.blake2b(large.asnumpy().tobytes()).digest()]]
+    results["large"] = [[int(n) for n in hashlib.blake2b(large.asnumpy().tobytes()).digest()]]
     for _ in range(5):
         adam(mean(x, y))
-    written["weights"] = listed(net.get_parameters())
+    results["weights"] = as_lists(net.get_parameters())
 
-    # In one jitted function, of what each rank has; by the same steps in three functions.
+    # Separate data on each rank: one jitted step gives the same as three functions.
     own = slice(distributed.rank() * 22 // distributed.size(), (distributed.rank() + 1) * 22 // distributed.size())
     x_own, y_own = x[:, own], y[own]
 
@@ -70,21 +70,20 @@ def main() -> None:
 
     begin = [p.asnumpy().copy() for p in (*net.get_parameters(), *adam.get_parameters())]
     losses = [step(x_own, y_own).item() for _ in range(3)]
-    jitted = listed(net.get_parameters())
+    jitted = as_lists(net.get_parameters())
     for p, value in zip((*net.get_parameters(), *adam.get_parameters()), begin, strict=True):
         p.set_data(Tensor(value))
     for number in range(3):
         value, grads = gradients(x_own, y_own)
         assert abs(value.item() - losses[number]) < 1e-5
         adam(distributed.mean_gradients(grads, len(y_own)))
-    for one, other in zip(jitted, listed(net.get_parameters()), strict=True):
+    for one, other in zip(jitted, as_lists(net.get_parameters()), strict=True):
         assert np.allclose(one, other, atol=1e-5)
     if distributed.rank() == 0:
-        Path(sys.argv[1]).write_text(json.dumps(written), encoding="utf-8")
+        Path(sys.argv[1]).write_text(json.dumps(results), encoding="utf-8")
 
 
-def listed(tensors: Any) -> list[list[float]]:
-    """Their elements."""
+def as_lists(tensors: Any) -> list[list[float]]:
     return [x.asnumpy().ravel().tolist() for x in tensors]
 
 

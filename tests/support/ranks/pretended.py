@@ -1,7 +1,7 @@
 # ruff: noqa: N802 - the names are mpi4py's
-"""An MPI whose ranks are threads of this process, or this process alone: as much of mpi4py as is used.
+"""Fake MPI: the used part of mpi4py, with threads of this process as ranks.
 
-Every exchange is done when it is begun, once all ranks have come to it, and waits no longer than `PATIENCE`.
+Every exchange finishes in the call that starts it, after all ranks have reached it, or fails after `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PATIENCE = 60.0
 
 
 class Done:
-    """A request that is done."""
+    """A finished request."""
 
     def Test(self) -> bool:
         return True
 
 
-class Summed(Done):
-    """A sum that is done: nobody may have changed it meanwhile."""
+class FinishedSum(Done):
+    """A finished sum; `Test` checks that no other code has changed the vector meanwhile."""
 
     def __init__(self, vector: Any) -> None:
         self.vector, self.sum = vector, vector.copy()
@@ -34,8 +34,8 @@ class Summed(Done):
         return True
 
 
-class Heard:
-    """A message that is waited for."""
+class PendingMessage:
+    """A request to receive a message."""
 
     def __init__(self, comm: Comm, place: Any, source: int, tag: int) -> None:
         self.comm, self.place, self.source, self.tag = comm, place, source, tag
@@ -48,7 +48,7 @@ class Heard:
 
 
 class World:
-    """The part of a communicator that its ranks share."""
+    """The part of a communicator that all ranks share."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -58,18 +58,18 @@ class World:
 
 
 class Comm:
-    """A communicator, as one rank has it."""
+    """A communicator of one rank."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.world, self.rank, self.size = world, rank, world.size
 
     def _all(self, value: Any) -> list[Any]:
-        """The values of all ranks."""
+        """Return the values of all ranks."""
         self.world.slots[self.rank] = value
         self.world.barrier.wait(PATIENCE)
-        found = list(self.world.slots)
+        values = list(self.world.slots)
         self.world.barrier.wait(PATIENCE)
-        return found
+        return values
 
     def Dup(self) -> Comm:
         return Comm(self._all(World(self.size))[0], self.rank)
@@ -83,30 +83,30 @@ class Comm:
     def Free(self) -> None:
         pass
 
-    def Iallgather(self, own: Any, found: Any) -> Done:
-        found.reshape(self.size, -1)[:] = self._all(own.copy())
+    def Iallgather(self, own: Any, out: Any) -> Done:
+        out.reshape(self.size, -1)[:] = self._all(own.copy())
         return Done()
 
-    def Iallgatherv(self, own: Any, found: list[Any]) -> Done:
-        place, counts = found
+    def Iallgatherv(self, own: Any, out: list[Any]) -> Done:
+        vector, counts = out
         parts = self._all(own.copy())
         assert [len(part) for part in parts] == counts
-        place[:] = np.concatenate(parts)
+        vector[:] = np.concatenate(parts)
         return Done()
 
-    def Iallreduce(self, own: Any, found: Any, operation: str) -> Done:
-        found[:] = sum(self._all((found if own is None else own).copy()))
-        return Summed(found)
+    def Iallreduce(self, own: Any, out: Any, operation: str) -> Done:
+        out[:] = sum(self._all((out if own is None else own).copy()))
+        return FinishedSum(out)
 
-    def Allreduce(self, own: Any, found: Any) -> None:
-        self.Iallreduce(own, found, "sum")
+    def Allreduce(self, own: Any, out: Any) -> None:
+        self.Iallreduce(own, out, "sum")
 
     def Isend(self, word: Any, rank: int, tag: int) -> Done:
         self.world.mail[self.rank, rank, tag].append(word.copy())
         return Done()
 
-    def Irecv(self, word: Any, rank: int, tag: int) -> Heard:
-        return Heard(self, word, rank, tag)
+    def Irecv(self, word: Any, rank: int, tag: int) -> PendingMessage:
+        return PendingMessage(self, word, rank, tag)
 
     def Iprobe(self, rank: int, tag: int) -> bool:
         return bool(self.world.mail[rank, self.rank, tag])
@@ -137,22 +137,22 @@ class Mpi:
 
 
 def on_ranks(size: int, function: Callable[[Mpi], Any]) -> list[Any]:
-    """The results of a function of MPI on each of so many ranks."""
-    world, found = World(size), [None] * size
+    """Run a function of the module MPI on this number of ranks, and return its results."""
+    world, results = World(size), [None] * size
     errors: list[BaseException] = []
 
-    def of(rank: int) -> None:
+    def run(rank: int) -> None:
         try:
-            found[rank] = function(Mpi(world, rank))
+            results[rank] = function(Mpi(world, rank))
         except BaseException as error:
             errors.append(error)
             world.barrier.abort()
 
-    threads = [threading.Thread(target=of, args=(rank,), daemon=True) for rank in range(size)]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
     if errors:
         raise errors[0]
-    return found
+    return results

@@ -1,4 +1,4 @@
-"""Starting a program as ranks of a job, and ending all of it."""
+"""Start a program as the ranks of a job, and wait for its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parents[1]
-# A launcher refuses more ranks than cores unless it is told that they may share them, each in its own words.
+# Variables that let the launchers of several MPI libraries start more ranks than there are cores.
 MORE_THAN_CORES = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -23,16 +23,16 @@ MORE_THAN_CORES = {
 
 
 def launcher() -> str:
-    """The path of mpiexec, beside this Python or anywhere; without one, or without mpi4py, the test is skipped."""
+    """Return the path of mpiexec, preferably next to this Python. Skip the test without mpiexec or mpi4py."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
-    if found is None:
-        pytest.skip("there is no mpiexec")
-    return found
+    path = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if path is None:
+        pytest.skip("mpiexec is not installed")
+    return path
 
 
-def begun(ranks: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """A job of so many ranks of `python arguments`, in a group of its own; variables of `env` that are None are not."""
+def start_job(ranks: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start `python arguments` on some ranks, in a new process group. `env` removes variables that are None."""
     paths = os.pathsep.join([str(TESTS), *sys.path])
     variables = {**os.environ, **MORE_THAN_CORES, "PYTHONPATH": paths, **options.pop("env", {})}
     environment = {name: value for name, value in variables.items() if value is not None}
@@ -48,8 +48,8 @@ def begun(ranks: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def ended(job: subprocess.Popen[str], patience: float = 300.0) -> tuple[int, str, str]:
-    """Exit code, output and errors of a job; one that does not end is killed, with an error."""
+def wait_for_job(job: subprocess.Popen[str], patience: float = 300.0) -> tuple[int, str, str]:
+    """Return the exit code, output and errors of a job. After `patience` seconds, kill it and raise an error."""
     try:
         out, errors = job.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
@@ -60,7 +60,7 @@ def ended(job: subprocess.Popen[str], patience: float = 300.0) -> tuple[int, str
 
 
 def run(ranks: int, *arguments: str, **options: Any) -> str:
-    """The output of a job that ends well."""
-    code, out, errors = ended(begun(ranks, *arguments, **options))
+    """Run a job, check that it succeeds, and return its output."""
+    code, out, errors = wait_for_job(start_job(ranks, *arguments, **options))
     assert code == 0, f"exit code {code}\n{out}\n{errors}"
     return out

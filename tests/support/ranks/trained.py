@@ -1,7 +1,7 @@
-"""A rank that trains as it is told, and says what came out: python -m ranks.trained SETTINGS FILE.
+"""Train on one rank of a job, and write the results: python -m ranks.trained SETTINGS FILE.
 
-SETTINGS are a JSON list of dicts, one for each training. FILE gets, from rank 0, a JSON list with a digest of all
-Parameters and of the optimiser, the history, and the next random number, of each training.
+SETTINGS is a JSON list of dicts, one for each training. For each training, rank 0 writes a digest of the Parameters of
+network and optimiser, the history, and the next random number to FILE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snncell import Tensor, data, distributed, nn, ops, train
 
 
 class Net(nn.Cell):
-    """Dense, a normalisation, dropout, neurons, Dense; over time, or of one step that is repeated."""
+    """Dense, normalisation, dropout, neurons, Dense; on a sequence, or on one step that is repeated."""
 
     def __init__(self, norm: bool, dropout: bool, sequences: bool) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Net(nn.Cell):
 
 
 class Recordings:
-    """Samples of different lengths, to be loaded one by one."""
+    """Data set of samples with different lengths."""
 
     def __init__(self, count: int) -> None:
         rng = np.random.default_rng(3)
@@ -58,8 +58,8 @@ class Recordings:
         return self.rows[index], self.labels[index]
 
 
-class Recorded:
-    """Recordings of events, on 6 channels."""
+class EventRecordings:
+    """Data set of event recordings with 6 channels."""
 
     sensor_size = (6, 1, 1)
 
@@ -76,7 +76,7 @@ class Recorded:
 
 
 def source(kind: str, samples: int, batch_size: int) -> Any:
-    """Data of a kind: arrays, sequences time first, batches in a list, or a Loader of sequences."""
+    """Return data of a kind: arrays, sequences with time first, a list of batches, or a Loader."""
     rng = np.random.default_rng(samples)
     x, labels = rng.normal(size=(samples, 6)).astype(np.float32), rng.integers(0, 3, samples)
     if kind == "arrays":
@@ -87,17 +87,17 @@ def source(kind: str, samples: int, batch_size: int) -> Any:
     if kind == "list":
         return [(x[n : n + batch_size], labels[n : n + batch_size]) for n in range(0, samples, batch_size)]
     if kind == "own":
-        return Own(x, labels, batch_size)
+        return CustomBatches(x, labels, batch_size)
     if kind == "events":
         frames = data.ToEventLists(window=10)
-        return data.Loader(Recorded(samples), batch_size=batch_size, transform=frames, buckets=[8], seed=7)
+        return data.Loader(EventRecordings(samples), batch_size=batch_size, transform=frames, buckets=[8], seed=7)
     assert kind in ("loader", "workers", "buckets")
     more = {"workers": {"workers": 1}, "buckets": {"buckets": 2}}.get(kind, {})
     return data.Loader(Recordings(samples), batch_size=batch_size, seed=None if more else 7, **more)
 
 
-class Own:
-    """Data of a user's own, shuffled by snncell's random numbers, with noise."""
+class CustomBatches:
+    """A user's iterable of batches, with noise, shuffled by snncell's random numbers."""
 
     def __init__(self, x: Any, labels: Any, batch_size: int) -> None:
         self.x, self.labels, self.batch_size = x, labels, batch_size
@@ -105,8 +105,8 @@ class Own:
     def __iter__(self) -> Any:
         order = ops.randperm(len(self.x)).asnumpy()
         for n in range(0, len(order), self.batch_size):
-            chosen = order[n : n + self.batch_size]
-            yield ops.uniform((len(chosen), 6)) + Tensor(self.x[chosen]), self.labels[chosen]
+            batch = order[n : n + self.batch_size]
+            yield ops.uniform((len(batch), 6)) + Tensor(self.x[batch]), self.labels[batch]
 
 
 SEQUENCES = ("time first", "loader", "workers", "buckets", "events")
@@ -122,13 +122,13 @@ OPTIMISERS: dict[str, Any] = {
 
 
 def rest_of(net: Net) -> list[Any]:
-    """All Parameters but those of the first layer."""
+    """Return all Parameters except those of the first layer."""
     first = {id(p) for p in net.first.trainable_params()}
     return [p for p in net.trainable_params() if id(p) not in first]
 
 
 class StopAt(train.Callback):
-    """Stops after so many steps, as an interruption would."""
+    """Stop after a number of steps, like an interruption."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -138,8 +138,8 @@ class StopAt(train.Callback):
             training.stop("enough")
 
 
-def trained(settings: dict[str, Any]) -> dict[str, Any]:
-    """One training, and what came out."""
+def train_once(settings: dict[str, Any]) -> dict[str, Any]:
+    """Train once, and return the results."""
     snncell.set_seed(settings.get("seed", 1))
     kind = settings.get("data", "arrays")
     net = Net(settings.get("norm", False), settings.get("dropout", False), kind in SEQUENCES)
@@ -151,7 +151,7 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
         more.pop("patience", None)
     if settings.get("firing_rate"):
         more["firing_rate"] = net.neurons
-    if more.get("loss_scale") == "dynamic":  # of which the first steps overflow, and are not taken
+    if more.get("loss_scale") == "dynamic":  # its first steps overflow and are skipped
         more["loss_scale"] = snncell.amp.DynamicLossScaler(2.0**126, scale_window=2)
     more["callbacks"] = [train.EMA(0.5)] if settings.get("ema") else []
     if settings.get("stop"):
@@ -180,12 +180,12 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train as the command line says."""
-    asked, file = json.loads(sys.argv[1]), Path(sys.argv[2])
+    """Run all trainings of the command line."""
+    trainings, file = json.loads(sys.argv[1]), Path(sys.argv[2])
     distributed.init(**(json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}))
-    found = [trained(settings) for settings in asked]
+    results = [train_once(settings) for settings in trainings]
     if distributed.rank() == 0:
-        file.write_text(json.dumps(found), encoding="utf-8")
+        file.write_text(json.dumps(results), encoding="utf-8")
 
 
 if __name__ == "__main__":
