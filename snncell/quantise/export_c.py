@@ -160,13 +160,7 @@ def _input_shape(net: IntegerNet, given: Lengths | None) -> tuple[int, ...]:
             "export_c: input_shape is missing, and the first layer takes inputs of any size. Give the shape of one "
             "time step of one sample, for example input_shape=(2, 34, 34)."
         )
-    shape = tuple(given) if isinstance(given, Sequence) else (given,)
-    if not shape or min(shape) < 1:
-        raise ArgumentError(
-            f"export_c: input_shape must be the shape of one time step of one sample, for example (2, 34, 34), not "
-            f"{given!r}."
-        )
-    return shape
+    return tuple(given) if isinstance(given, Sequence) else (given,)
 
 
 def _output_text(net: IntegerNet) -> str:

@@ -18,6 +18,9 @@ import snncell as ms
 from snncell import Tensor, nn, quantise
 from snncell.errors import ArgumentError, ShapeError
 from snncell.quantise import integer
+from snncell.quantise.c_layers import LayerWriter
+from snncell.quantise.expressions import CValue
+from snncell.quantise.integer import shift_round
 
 Q = quantise
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), "")
@@ -89,11 +92,6 @@ def prepared(*layers: Any, **options: Any) -> Q.IntegerNet:
     return Q.export(Q.prepare(nn.SequentialCell(*layers), **grids), largest_input=largest)
 
 
-def loaded(net: Q.IntegerNet, folder: Path) -> Q.IntegerNet:
-    net.save(folder / "net.safetensors")
-    return Q.IntegerNet.load(folder / "net.safetensors")
-
-
 def over_time(*cells: Any) -> Any:
     return nn.TimeDistributed(nn.SequentialCell(*cells))
 
@@ -119,7 +117,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Q.IntegerNet]]] = {
     "rows of a Dense": ((5, 3, 6), lambda: prepared(nn.Dense(6, 4), nn.MultiStep(nn.LIFNode(2.0, v_threshold=0.1)))),
     "counts": ((5, 6), lambda: prepared(nn.Dense(6, 3), nn.MultiStep(nn.LINode()), largest_input=300)),
     "constants of each neuron": (
-        (30, 6),
+        (30, 2, 6),
         lambda: prepared(
             nn.Dense(6, 5),
             nn.MultiStep(
@@ -159,11 +157,12 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Q.IntegerNet]]] = {
 def test_layer_gives_same_bits_in_c(case: str, tmp_path: Any) -> None:
     shape, make = CASES[case]
     ms.set_seed(0)
-    whole, rng = loaded(make(), tmp_path), np.random.default_rng(1)
-    x = rng.integers(-whole.largest_input, whole.largest_input + 1, (shape[0], 3, *shape[1:]))
+    net, rng = make(), np.random.default_rng(1)
+    x = rng.integers(-net.largest_input, net.largest_input + 1, (shape[0], 3, *shape[1:]))
     if case == "pixels":  # also halves between two steps, and values beyond the grid
-        x = (rng.integers(-80, 80, x.shape) / 16).astype(np.float32)
-    compare(whole, x, tmp_path)
+        x = (rng.integers(-640, 640, x.shape) / 128).astype(np.float32)
+    net.save(tmp_path / "net.safetensors")
+    compare(Q.IntegerNet.load(tmp_path / "net.safetensors"), x, tmp_path)
 
 
 @compiled
@@ -189,6 +188,27 @@ def test_stated_memory_is_that_of_object_file(case: str, tmp_path: Any) -> None:
     assert memory == (found["r"], found["b"])
     text = (tmp_path / "net.c").read_text()
     assert f"{memory.flash} bytes of weights" in text and f"{memory.ram} bytes: " in text
+
+
+FORMULAS: tuple[Callable[[Any], Any], ...] = (
+    lambda v: shift_round(v, 2),
+    lambda v: -(-v // 3) - 1,
+    lambda v: np.minimum(v, 2) * -3,
+    lambda v: np.clip(v << 1, -4, 5),
+    lambda v: v & 1,
+    lambda v: v == 0,
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_bounds_contain_all_values(formula: Callable[[Any], Any]) -> None:
+    """A bound that is too small would let an overflow pass, or remove a saturation."""
+    for low, high in ((-8, 4), (-9, 5), (1, 7)):
+        values, found = (
+            formula(np.arange(low, high + 1)),
+            formula(CValue(LayerWriter(steps_net(), (2,)), "", low, high)),
+        )
+        assert found.low <= values.min() and values.max() <= found.high
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -217,7 +237,11 @@ WRONG: dict[str, tuple[str, type, Callable[[Path], Any]]] = {
         ShapeError,
         lambda p: Q.export_c(net_of(product(1, 1)), p / "net.c", input_shape=3),
     ),
-    "shape of 0": (r"not \(0,\)", ArgumentError, lambda p: Q.export_c(steps_net(), p / "net.c", input_shape=(0,))),
+    "shape of 0": (
+        "no elements.*larger input_shape",
+        ArgumentError,
+        lambda p: Q.export_c(steps_net(), p / "net.c", input_shape=(0,)),
+    ),
     "nothing": ("computes nothing", ArgumentError, lambda p: Q.export_c(net_of(), p / "net.c", input_shape=3)),
     "float32": ("weights are not quantised", ArgumentError, lambda p: Q.export_c(nn.Dense(2, 1), p / "net.c")),
     "class": ("net is", ArgumentError, lambda p: Q.export_c(3, p / "net.c")),
