@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -37,12 +38,19 @@ PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if sys.dont_write_bytecode and getattr(config, "cache", None) is not None:
+    if sys.dont_write_bytecode:
         # PYTHONDONTWRITEBYTECODE, as in many containers. The tests start hundreds of processes, and without bytecode
-        # each of them would compile the package again, for half a second. So pytest's own cache keeps it.
-        sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
+        # each of them would compile the package again, for half a second. So pytest's own cache keeps it, or a folder
+        # of this run if that cache is disabled. Workers take it from the environment.
+        if getattr(config, "cache", None) is not None:
+            folder = str(config.cache.mkdir("bytecode"))
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="snncell-bytecode-")
+            config.add_cleanup(temporary.cleanup)
+            folder = temporary.name
+        sys.dont_write_bytecode, sys.pycache_prefix = False, folder
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -388,10 +388,15 @@ def test_only_one_file_inspects_frames() -> None:
     assert readers == {"base.frames"}  # functions say there what theirs mean
 
 
-LAZY_NAMES = """
+IMPORTS = """
 import sys
 import snncell
+heavy = {"numba", "matplotlib", "scipy", "tqdm", "safetensors", "torch", "jax", "llvmlite", "sklearn"}
+print("heavy", *sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 assert "snncell.mindspore" not in sys.modules
+from snncell import *
+Tensor, plot, monitor
+print("starred", "matplotlib" in sys.modules)
 for package in (snncell.nn, snncell.ops, snncell.train):
     names = set(package.__all__)
     exec("from " + package.__name__ + " import *", found := {})
@@ -403,11 +408,22 @@ print(snncell.nn.Missing)
 """
 
 
-def test_mindspore_names_are_imported_lazily() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", LAZY_NAMES], capture_output=True, text=True, check=False
-    )
-    assert done.stderr.strip().splitlines()[-1].startswith("snncell.errors.MissingNameError"), done.stderr
+@pytest.fixture(scope="module")
+def imports() -> subprocess.CompletedProcess[str]:
+    """The output of a process that imports all of the package step by step."""
+    return subprocess.run([sys.executable, "-W", "error", "-c", IMPORTS], capture_output=True, text=True, check=False)
+
+
+def test_import_loads_no_heavy_package(imports: subprocess.CompletedProcess[str]) -> None:
+    assert imports.stdout.splitlines()[0] == "heavy"
+
+
+def test_star_import_works(imports: subprocess.CompletedProcess[str]) -> None:
+    assert imports.stdout.splitlines()[1] == "starred False"
+
+
+def test_mindspore_names_are_imported_lazily(imports: subprocess.CompletedProcess[str]) -> None:
+    assert imports.stderr.strip().splitlines()[-1].startswith("snncell.errors.MissingNameError"), imports.stderr
 
 
 # --- compiler passes --------------------------------------------------------------------------------------------------
@@ -494,19 +510,6 @@ def test_numba_is_never_imported_at_module_level() -> None:
             assert not any(name.split(".")[0] == "numba" for name in names), module_of(path)
 
 
-LIGHT = """
-import sys
-import snncell
-heavy = {"numba", "matplotlib", "scipy", "tqdm", "safetensors", "torch", "jax", "llvmlite", "sklearn"}
-print(*sorted(heavy & {name.split(".")[0] for name in sys.modules}))
-"""
-
-
-def test_import_loads_no_heavy_package() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", LIGHT], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_package_all_lists_every_name() -> None:
     names = {alias.asname for node in trees()[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
     shown = {name for name in names if name and not name.startswith("_")} | {
@@ -534,14 +537,6 @@ def test_subpackage_exports_and_lists_its_imports(face: Any) -> None:
     assert names <= set(re.findall(r"\w+", face.__doc__))
     assert names <= set(dir(face)) and all(hasattr(face, name) for name in names)
     assert set(snncell.nn.neurons.__all__) <= set(snncell.nn.__all__)
-
-
-STARRED = "from snncell import *; import sys; Tensor, plot, monitor; print('matplotlib' in sys.modules)"
-
-
-def test_star_import_works() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", STARRED], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 # --- documentation ----------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 GOLDEN = (5**0.5 - 1) / 2
+MANY = 1 << 32  # more than all pairs of a test
 
 
 def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
@@ -18,19 +19,22 @@ def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
     Further ties, such as all rows of a single table, go to the case that is farthest from those selected.
     """
     values = [[(name, key(value)) for name, value in case.items()] for case in cases]
-    pairs = [list(combinations(case, 2)) for case in values]
     of_each = Counter(name for name, _ in {value for case in values for value in case})
+    sharing: dict[Hashable, list[int]] = defaultdict(list)  # the cases with a value, or with a pair of values
+    for number, case in enumerate(values):
+        for part in (*case, *combinations(case, 2)):
+            sharing[part].append(number)
     order = sorted(range(len(cases)), key=lambda number: number * GOLDEN % 1.0)
-    seen: Counter[Hashable] = Counter()
-
-    def often(number: int) -> tuple[int, int]:
-        return sum(seen[value] * of_each[value[0]] for value in values[number]), sum(seen[p] for p in pairs[number])
-
+    often = [0] * len(cases)  # how often the values of a case have been selected; pairs decide between equal cases
     for _ in range(min(count, len(cases))):
-        best = min(order, key=often)
+        best = min(order, key=often.__getitem__)
         order.remove(best)
-        seen.update(values[best])
-        seen.update(pairs[best])
+        for value in values[best]:
+            for number in sharing[value]:
+                often[number] += of_each[value[0]] * MANY
+        for pair in combinations(values[best], 2):
+            for number in sharing[pair]:
+                often[number] += 1
     return set(range(len(cases))).difference(order)
 
 
