@@ -40,17 +40,15 @@ PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip
 def pytest_configure(config: pytest.Config) -> None:
     if sys.dont_write_bytecode:
         # PYTHONDONTWRITEBYTECODE, as in many containers. The tests start hundreds of processes, and without bytecode
-        # each of them would compile the package again, for half a second. So pytest's own cache keeps it, or a folder
-        # of this run if that cache is disabled. Workers take it from the environment.
-        if getattr(config, "cache", None) is not None:
-            folder = str(config.cache.mkdir("bytecode"))
-        else:
-            temporary = tempfile.TemporaryDirectory(prefix="snncell-bytecode-")
-            config.add_cleanup(temporary.cleanup)
-            folder = temporary.name
-        sys.dont_write_bytecode, sys.pycache_prefix = False, folder
+        # each of them would compile the package again, for half a second.
+        sys.dont_write_bytecode, sys.pycache_prefix = False, folder_of_tests(config, "bytecode")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    if not os.environ.get("SNNCELL_CACHE_DIR"):
+        # Compiled kernels stay between test runs; a kernel's file name contains a digest of its source. CI sets the
+        # variable to start with an empty folder, and `pytest --cache-clear` empties pytest's.
+        os.environ["SNNCELL_CACHE_DIR"] = folder_of_tests(config, "kernels")
+        config.add_cleanup(lambda: os.environ.pop("SNNCELL_CACHE_DIR", None))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,6 +56,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # The workers share the cores. Two threads per worker, so that kernels use several threads, as for users. Numba
         # has not been imported yet.
         os.environ.setdefault("NUMBA_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+
+
+def folder_of_tests(config: pytest.Config, name: str) -> str:
+    """A folder of pytest's cache, or one for this run alone if that cache is disabled; workers inherit its path."""
+    cache = getattr(config, "cache", None)
+    if cache is not None:
+        return str(cache.mkdir(name))
+    folder = tempfile.TemporaryDirectory(prefix=f"snncell-{name}-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    return folder.name
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -153,29 +161,33 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000)  # the default, 700 new objects, costs a twentieth of all tests
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _no_old_objects() -> None:
-    """Exclude objects of earlier tests from garbage collection; otherwise each collection would take a second."""
-    gc.collect()
-    gc.freeze()
+# These are hooks, because each fixture of all tests would cost a second for 20,000 tests.
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _own_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory):
-    """Keep compiled kernels between test runs; a kernel's file name contains a digest of its source.
-
-    `SNNCELL_CACHE_DIR` selects the folder; for example, CI starts with an empty one. Otherwise kernels are stored in
-    pytest's cache (`pytest --cache-clear` empties it), or only for this run if that cache is disabled.
-    """
-    cache = getattr(pytestconfig, "cache", None)
-    folder = cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SNNCELL_CACHE_DIR", os.environ.get("SNNCELL_CACHE_DIR") or str(folder))
-        yield
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Exclude objects of earlier files from garbage collection; otherwise each collection would take a second."""
+    if item.path is not _file[-1]:
+        _file[:] = [item.path]
+        gc.collect()
+        gc.freeze()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _checked_calls():
+_file: list[Path | None] = [None]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Close all figures after each test, because Matplotlib warns about many open figures."""
+    try:
+        return (yield)
+    finally:
+        if "matplotlib.pyplot" in sys.modules:
+            sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Iterator[Any]:
     """Check each argument of a compiled kernel, because kernels themselves do not check them."""
 
     def checked(name, linked, signature, share, loaded):
@@ -196,19 +208,11 @@ def _checked_calls():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "kernel_of", checked)
-        yield
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
-def _no_figures():
-    """Close all figures after each test, because Matplotlib warns about many open figures."""
-    yield
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close("all")
-
-
-@pytest.fixture(autouse=True)
-def _seeded(_own_cache: None) -> None:
+def _seeded() -> None:
     snncell.set_seed(0)
 
 

@@ -106,7 +106,7 @@ def differentiated(module, x, douts):
 @pytest.mark.parametrize("layout", ["contiguous", "swapped", "strided"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CELLS)
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 def test_module_has_values_and_gradients_of_cell(name, dtype, layout):
     cell, x = CELLS[name](), inputs(dtype)
     whole = (cell if name in OVER_TIME else nn.MultiStep(cell)).set_train()
@@ -474,8 +474,8 @@ def test_compiled_network_has_no_graph_break(settings):
     module = Mixed(**{name: value for name, value in settings.items() if name != "dynamic"})
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True, **dynamic)
     for batch in (4, 3):
-        douts = [torch.tensor(inputs(shape=(6, batch, 3), seed=1))]
-        x, found = torch.tensor(inputs(shape=(6, batch, 5))), []
+        douts = [torch.tensor(inputs(shape=(3, batch, 3), seed=1))]
+        x, found = torch.tensor(inputs(shape=(3, batch, 5))), []
         for each in (compiled, module):
             if "states" in settings:
                 module.lif.reset()
