@@ -24,76 +24,81 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn
 from snncell.kernels.products import matmul as products
-from snncell.kernels.numba.policy import number_of_threads
+from snncell.kernels.numba.policy import number_of_threads, set_number_of_threads
 
-how = sys.argv[1]
-steps, batch, inputs, hidden, outputs = map(int, sys.argv[2:7])
+how, folder, rate = sys.argv[1:4]
+steps, batch, inputs, hidden, outputs = map(int, sys.argv[4:])
 rng = np.random.default_rng(0)
 x = Tensor(rng.normal(scale=2.0, size=(steps, batch, inputs)).astype(np.float32))
 labels = Tensor(rng.integers(0, 5, batch))
-
-snncell.set_seed(1)
-net = nn.SequentialCell(
-    [
-        nn.Dense(inputs, hidden),
-        nn.MultiStep(nn.LIFNode(tau=2.0)),
-        nn.Dense(hidden, outputs),
-        nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(outputs, outputs))),
-    ]
-)
-optimizer = nn.Adam(net.trainable_params(), float(sys.argv[8]))
 loss_fn = nn.CrossEntropyLoss()
-gradient = snncell.value_and_grad(lambda x: loss_fn(net(x).mean(0), labels), None, weights=net.trainable_params())
-
-def step(x):
-    loss, grads = gradient(x)
-    optimizer(grads)
-    return loss
 
 cut, kernels = [], set()
 run, kernel = products.WORKERS.run, products.kernel
 products.WORKERS.run = lambda function, parts: cut.append(len(parts)) or run(function, parts)
 products.kernel = lambda function, *rest: kernels.add(function.__name__) or kernel(function, *rest)
 
-step = snncell.jit(step) if how == "jit" else step
-losses = [step(x).item() for _ in range(50)]
-spikes = net(x).asnumpy()
-found = hashlib.sha256()
-for weight in net.trainable_params():
-    found.update(np.ascontiguousarray(weight.asnumpy()).tobytes())
-found.update(np.array(losses).tobytes())
-print(found.hexdigest())
-print(number_of_threads(), len(cut), max(cut, default=0), *sorted(kernels))
-print(losses[0], losses[-1], spikes.mean())
-weights = {f"{number} {w.name}": w.asnumpy() for number, w in enumerate(net.trainable_params())}
-np.savez(sys.argv[7], losses=losses, **weights)
+for threads in (1, 4):
+    set_number_of_threads(threads)
+    cut.clear()
+    snncell.set_seed(1)
+    net = nn.SequentialCell(
+        [
+            nn.Dense(inputs, hidden),
+            nn.MultiStep(nn.LIFNode(tau=2.0)),
+            nn.Dense(hidden, outputs),
+            nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(outputs, outputs))),
+        ]
+    )
+    optimizer = nn.Adam(net.trainable_params(), float(rate))
+    gradient = snncell.value_and_grad(lambda x: loss_fn(net(x).mean(0), labels), None, weights=net.trainable_params())
+
+    def step(x):
+        loss, grads = gradient(x)
+        optimizer(grads)
+        return loss
+
+    step = snncell.jit(step) if how == "jit" else step
+    losses = [step(x).item() for _ in range(30)]
+    spikes = net(x).asnumpy()
+    found = hashlib.sha256()
+    for weight in net.trainable_params():
+        found.update(np.ascontiguousarray(weight.asnumpy()).tobytes())
+    found.update(np.array(losses).tobytes())
+    print(found.hexdigest(), number_of_threads(), len(cut), max(cut, default=0), len(kernels), end=" ")
+    print(losses[0], losses[-1], spikes.mean())
+    weights = {f"{number} {w.name}": w.asnumpy() for number, w in enumerate(net.trainable_params())}
+    np.savez(f"{folder}/{how}{threads}.npz", losses=losses, **weights)
 """
 
 
 class Trained:
-    """The weights learned in a separate process."""
+    """The weights learned on a number of threads, and the line that the script has printed."""
 
-    def __init__(self, folder: str, how: str, threads: int) -> None:
-        weights = os.path.join(folder, f"{how}{threads}.npz")
-        done = subprocess.run(
-            [
-                *(sys.executable, "-W", "error", "-c", SCRIPT, how),
-                *map(str, (STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS)),
-                *(weights, str(RATE)),
-            ],
-            env={**os.environ, "NUMBA_NUM_THREADS": str(threads)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        self.digest, kernels, numbers = done.stdout.splitlines()
-        number, cut, parts, *self.kernels = kernels.split()
-        self.threads, self.cut, self.parts = int(number), int(cut), int(parts)
-        self.first_loss, self.last_loss, self.rate = map(float, numbers.split())
+    def __init__(self, line: str, weights: str) -> None:
+        self.digest, threads, cut, parts, kernels, *numbers = line.split()
+        self.threads, self.cut, self.parts, self.kernels = int(threads), int(cut), int(parts), int(kernels)
+        self.first_loss, self.last_loss, self.rate = map(float, numbers)
         with np.load(weights) as kept:
             self.weights = {name: kept[name] for name in kept}
+
+
+def train(how: str, folder: str) -> dict[str, Trained]:
+    """Train on one and on four threads, in a process that has four."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "error", "-c", SCRIPT, how, folder),
+            *map(str, (RATE, STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS)),
+        ],
+        env={**os.environ, "NUMBA_NUM_THREADS": "4"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = zip("14", done.stdout.splitlines(), strict=True)
+    return {name: Trained(line, os.path.join(folder, f"{how}{name}.npz")) for name, line in lines}
 
 
 @pytest.fixture(scope="module", params=[pytest.param("eager", marks=pytest.mark.slow), "jit"])
@@ -108,8 +113,7 @@ _made: dict[str, dict[str, Trained]] = {}
 def train_once(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """Run each training once."""
     if how not in _made:
-        folder = str(tmp_path_factory.mktemp("trained"))
-        _made[how] = {name: Trained(folder, how, int(name[0])) for name in "14"}
+        _made[how] = train(how, str(tmp_path_factory.mktemp("trained")))
     return _made[how]
 
 
@@ -118,7 +122,7 @@ def test_training_uses_parallel_kernels_and_learns(runs: dict[str, Trained]) -> 
     assert STEPS * BATCH * INPUTS * HIDDEN >= 2 * PART_WORK
     for name, run in runs.items():
         assert run.threads == int(name[0])
-        assert run.cut >= 50 and run.parts >= 2  # of the first layer, at least in the forward pass
+        assert run.cut >= 30 and run.parts >= 2  # of the first layer, at least in the forward pass
         assert run.kernels  # some products used events
         assert run.last_loss < 0.8 * run.first_loss and 0.01 < run.rate < 0.6  # the net spikes and learns
 
