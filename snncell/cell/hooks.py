@@ -222,7 +222,6 @@ class _HookedIdentity:
 
 
 def _pass_through(identity: _HookedIdentity, tree: Any) -> Any:
-    """Pass the float Tensors in a structure through an identity."""
     leaves, shape = structure.flatten(tree)
     floats = [leaf for leaf in leaves if leaf.dtype.is_float]
     passed = iter(custom(identity, lambda: floats, floats))

@@ -103,7 +103,6 @@ def _home(member: Any) -> Home:
 
 
 def _hold(cell: Any, key: str, member: Any) -> None:
-    """Append an attribute to the holders of a member."""
     home = _home(member)
     if not any(owner.cell() is cell and owner.key == key for owner in home.holders):
         home.holders.append(Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key))

@@ -84,17 +84,19 @@ class TracedVjp:
         results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*arguments, *self.trainable])[0]
         return results
 
-    def unchanged(self) -> bool:
+    def is_current(self) -> bool:
         """True if the state that the backward passes of any order depend on is unchanged."""
         for dependencies in self._dependencies:  # a plain loop, because this runs at each call
-            if not dependencies.unchanged():
+            if not dependencies.is_current():
                 return False
-        return not self._reverses or all(reverse.vjp.unchanged() for reverse in self._reverses.values())
+        return not self._reverses or all(reverse.vjp.is_current() for reverse in self._reverses.values())
 
-    def changed(self) -> str:
+    def describe_change(self) -> str:
         """Describe the change that makes a backward pass out of date."""
-        changes = [state.changed() for state in self._dependencies if not state.unchanged()]
-        changes += [reverse.vjp.changed() for reverse in self._reverses.values() if not reverse.vjp.unchanged()]
+        changes = [state.describe_change() for state in self._dependencies if not state.is_current()]
+        changes += [
+            reverse.vjp.describe_change() for reverse in self._reverses.values() if not reverse.vjp.is_current()
+        ]
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
@@ -104,7 +106,7 @@ class TracedVjp:
                 known = self._residuals[-1] if self._residuals else []
                 try:
                     # Append only when complete: a trace that raises, or is interrupted, is then repeated.
-                    self._residuals.append([*known, *self._captured(known)])
+                    self._residuals.append([*known, *self._find_captures(known)])
                 except Exception:
                     if not self._residuals:
                         raise
@@ -112,7 +114,7 @@ class TracedVjp:
                     self._residuals.append(known)
         return self._residuals[orders - 1] if orders else []
 
-    def _captured(self, known: list[Tensor]) -> list[Tensor]:
+    def _find_captures(self, known: list[Tensor]) -> list[Tensor]:
         """The Values that the backward pass of all results and of the `known` residuals needs in addition."""
         reverse = self._reverse(self._all_of(known))
         available = {*self.input_at, *map(_place, known)}
@@ -312,7 +314,7 @@ class Compiled:
             self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             self.vjp = self.plans = None
             if taped:
-                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
+                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.is_current)
         if not taped:
             self.traced = program_of_trace(trace, outputs)
             self.plans = Plans(canonicalise(self.traced))
@@ -320,17 +322,17 @@ class Compiled:
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or backward, has changed since."""
-        if self.own_changes or not self.dependencies.unchanged():
+        if self.own_changes or not self.dependencies.is_current():
             return False
-        return self.vjp is None or self.vjp.unchanged()
+        return self.vjp is None or self.vjp.is_current()
 
-    def changed(self) -> str:
+    def describe_change(self) -> str:
         """Describe the change that makes this trace out of date."""
         if self.own_changes:
             return next(iter(self.own_changes.values())).words
-        if self.vjp is not None and self.dependencies.unchanged():
-            return self.vjp.changed()
-        return self.dependencies.changed()
+        if self.vjp is not None and self.dependencies.is_current():
+            return self.vjp.describe_change()
+        return self.dependencies.describe_change()
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments, if gradients are not taken from outside."""

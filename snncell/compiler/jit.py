@@ -237,7 +237,7 @@ class Jitted:
             return
         self.reported = True
         if outdated is not None and self.stale >= STORM:
-            cause = f"{outdated.changed()} has changed between the calls. Make it an argument or a Parameter"
+            cause = f"{outdated.describe_change()} has changed between the calls. Make it an argument or a Parameter"
         else:
             other = [known for known in self.compiled if known != signature][-1]
             changed = signature_difference(other, signature)

@@ -142,7 +142,6 @@ def updated_layers(plan: Plan) -> set[str]:
 
 
 def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
-    """Add a launch to the rows of its layers."""
     instructions = launch.group.instructions
     if isinstance(launch, LoopLaunch):
         layer, backward = layer_of(instructions)
@@ -177,7 +176,6 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
 
 
 def _describe_call(instruction: Instruction, space: Space) -> str:
-    """The phrase about an operation that is no loop."""
     op = instruction.op
     lines = list(op.describe(instruction.attrs, space))
     if space is HOST:

@@ -178,7 +178,7 @@ def _measure(
         def run(one: Plan) -> float:
             start = time.perf_counter()
             jitted.lookup(inputs, kwargs)
-            BLAS.run(quietly, one.computed, arrays, values)  # new values of Parameters are dropped
+            BLAS.run(quietly, one.compute, arrays, values)  # new values of Parameters are dropped
             timed.wait()
             return time.perf_counter() - start
 
@@ -321,7 +321,6 @@ class Profile:
         return f"{self.name}, compiled for the {self.device}: {_number(1e3 * self.seconds)} ms a step"
 
     def _notes(self) -> list[str]:
-        """The sentences below the table."""
         runs = f"{self.repeat} steps" if self.repeat > 1 else "one step"
         slower = f"with a clock around each launch a step takes {_share(max(0.0, self.overhead))} longer"
         notes = [

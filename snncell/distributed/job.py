@@ -14,7 +14,7 @@ from snncell.base.signals import import_once
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
 from snncell.kernels.numba.policy import set_number_of_threads
-from snncell.ops.random import go_on_from, present_key
+from snncell.ops.random import present_key, restore_key
 from snncell.tape.state import TRACING
 
 SHARDS = 4
@@ -40,7 +40,7 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
     """
     ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
-    go_on_from(ranks.all_gather(present_key().asnumpy())[0])
+    restore_key(ranks.all_gather(present_key().asnumpy())[0])
 
 
 def _join_once(shards: int | None, fast: bool) -> Ranks:

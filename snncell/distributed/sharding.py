@@ -10,7 +10,7 @@ import numpy as np
 from snncell.distributed.ranks import Array, Ranks
 from snncell.dtype import compute_dtype
 from snncell.errors import ArgumentError
-from snncell.ops.random import go_on_from, present_key
+from snncell.ops.random import present_key, restore_key
 from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import flatten, unflatten
 from snncell.tape.tensor import Tensor
@@ -103,10 +103,10 @@ def draw_by_shard(parts: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]
     try:
         for shard, part in parts:
             own = np.random.SeedSequence((seed, drawn, shard)).generate_state(1, np.uint64)[0]
-            go_on_from(np.array([int(own) >> 2, 0]))
+            restore_key(np.array([int(own) >> 2, 0]))
             yield shard, part
     finally:
-        go_on_from(np.array([seed, drawn + 1]))
+        restore_key(np.array([seed, drawn + 1]))
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

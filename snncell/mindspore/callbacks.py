@@ -261,11 +261,11 @@ class LambdaCallback(Callback):
             on_eval_epoch_begin, on_eval_epoch_end, on_eval_step_begin, on_eval_step_end, on_eval_begin, on_eval_end: a
             function for that event, or None.
     Example:
-        >>> told, net = [], nn.Dense(1, 1)
+        >>> epochs, net = [], nn.Dense(1, 1)
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
-        >>> each = snncell.train.LambdaCallback(lambda run: told.append(run.original_args().cur_epoch_num))
+        >>> each = snncell.train.LambdaCallback(lambda run: epochs.append(run.original_args().cur_epoch_num))
         >>> _ = model.train(3, [(ops.ones((4, 1)), ops.ones((4, 1)))], each)
-        >>> told
+        >>> epochs
         [1, 2, 3]
     """
 

@@ -155,13 +155,13 @@ def present_key() -> Tensor:
     return _state.value()
 
 
-def own_key() -> Any:
-    """The key of this thread's next draw as an array, for `go_on_from`."""
+def read_key() -> Any:
+    """The key of this thread's next draw as an array, for `restore_key`."""
     in_turn()
     return _SEQUENCES.key
 
 
-def go_on_from(key: Any) -> None:
+def restore_key(key: Any) -> None:
     """Set the key of this thread's next draw."""
     _SEQUENCES.key = key
 
@@ -174,7 +174,7 @@ def draws_for_main() -> bool:
 def draw_for(key: Any, main: bool) -> None:
     """Draw for another thread: use its key, and the role of the main thread if `main`."""
     _SEQUENCES.main = main
-    go_on_from(key)
+    restore_key(key)
 
 
 # --- Draws ------------------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def bernoulli(p: Numbers) -> Tensor:
         probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
     with on_device_of(tensor):  # not by `uniform`, whose check of arguments takes an eighth of this call
-        drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=_drawn_dtype(tensor).dtype)
+        drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=_dtype_like(tensor).dtype)
     return astype(ar.less(drawn, tensor), tensor.dtype)
 
 
@@ -308,11 +308,11 @@ def randn_like(x: Numbers) -> Tensor:
 def draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
     """Draw numbers with the shape and device of `x`; float64 if `x` is, else float32."""
     with on_device_of(x):
-        drawn: Tensor = draw(x.shape, *settings, dtype=_drawn_dtype(x))
+        drawn: Tensor = draw(x.shape, *settings, dtype=_dtype_like(x))
     return drawn
 
 
-def _drawn_dtype(x: Tensor) -> dtypes.DType:
+def _dtype_like(x: Tensor) -> dtypes.DType:
     return dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
 
 

@@ -110,13 +110,13 @@ class Surrogate(Ranged, Cell):
     def internal_params(self) -> list[Parameter]:
         """The Parameters that bprop returns gradients of. Default: its own Parameters with requires_grad."""
         chosen = vars(self).get("_internal")
-        return list(self._learned() if chosen is None else chosen)
+        return list(self._learned_parameters() if chosen is None else chosen)
 
     @internal_params.setter
     def internal_params(self, parameters: Sequence[Parameter]) -> None:
         vars(self)["_internal"] = tuple(parameters)
 
-    def _learned(self) -> Iterable[Parameter]:
+    def _learned_parameters(self) -> Iterable[Parameter]:
         return dict.fromkeys(p for p in vars(self).values() if isinstance(p, Parameter) and p.requires_grad)
 
     def gradients(self, x: Tensor, dout: Tensor, dx: Tensor) -> Any:

@@ -31,7 +31,7 @@ class Wrapper(Surrogate):
             )
         self.surrogate_function = given
 
-    def _learned(self) -> Any:
+    def _learned_parameters(self) -> Any:
         return getattr(self.surrogate_function, "internal_params", ())
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:

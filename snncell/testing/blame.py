@@ -88,7 +88,7 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
         if (row.difference, not row.note) > (before.difference, not before.note):
             worst[row.name] = row
     kinks = {row.name for row in rows if KINK in row.note}
-    return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
+    return [row.with_note(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
 
 
 def _describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:

@@ -60,7 +60,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
             rows = _rows_off_kinks(check_rows, doubles)
             if rows is None:
                 raise fault from None
-            return Checked("check_bprop", [row.noted(KINK) for row in rows])
+            return Checked("check_bprop", [row.with_note(KINK) for row in rows])
 
 
 def _check_rows(

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     entry: tuple[int, ...] | None = None  # None for a random direction, which covers all entries at once
     note: str = ""
 
-    def noted(self, note: str) -> Row:
+    def with_note(self, note: str) -> Row:
         """A copy with a further note."""
         return self._replace(note="; ".join(text for text in (self.note, note) if text))
 

@@ -69,7 +69,7 @@ def check_grads(
             if wrong is not None:
                 raise GradientCheckError(_message(wrong, net, level))
             rows += found
-            number = problem.derived(number, level)
+            number = problem.differentiate(number, level)
     return Checked("check_grads", rows)
 
 

@@ -212,10 +212,10 @@ class Problem:
     def scalar(self, *moving: Tensor) -> Tensor:
         """The projected function."""
         with replaying(self.key):
-            # A different seed than that of the directions; `pulled` and `rounding` use it, too.
-            return self.projected(self.fn(*self.arguments(moving)), self.seed + 1)
+            # A different seed than that of the directions; `outputs_and_gradients` and `rounding` use it, too.
+            return self.project(self.fn(*self.arguments(moving)), self.seed + 1)
 
-    def projected(self, out: Any, seed: int) -> Tensor:
+    def project(self, out: Any, seed: int) -> Tensor:
         """The sum of all float outputs times random numbers."""
         leaves, rng = floats(out), np.random.default_rng(seed)
         if not leaves:
@@ -223,9 +223,9 @@ class Problem:
         parts = [(leaf * Tensor(rng.standard_normal(leaf.shape)).to(leaf.device)).sum() for leaf in leaves]
         return sum(parts[1:], parts[0])
 
-    def derived(self, fn: Scalar, level: int) -> Scalar:
+    def differentiate(self, fn: Scalar, level: int) -> Scalar:
         """The projected gradient of `fn`: the subject of the next order."""
-        return lambda *moving: self.projected(self.gradient_of(fn)(*moving), level)
+        return lambda *moving: self.project(self.gradient_of(fn)(*moving), level)
 
     def gradient_of(self, fn: Scalar) -> Callable[..., list[Tensor]]:
         """A function that returns the gradients of `fn` with respect to the inputs, and then the weights."""
@@ -252,7 +252,7 @@ class Problem:
         with held, self.at(point) as moving:
             return float(fn(*moving).item())
 
-    def noted(self, fn: Scalar, point: Sequence[Array]) -> list[Any] | None:
+    def detached_values(self, fn: Scalar, point: Sequence[Array]) -> list[Any] | None:
         """The results of stop_gradient at this point, or None if they need not stay constant."""
         if not self.detached:
             return None
@@ -265,7 +265,7 @@ class Problem:
         self, fn: Scalar, direction: Sequence[Array | None], eps: float, point: Sequence[Array], fine: bool = False
     ) -> float:
         """The derivative of `fn` along a direction, by central differences."""
-        noted = self.noted(fn, point)
+        noted = self.detached_values(fn, point)
 
         def apart(by: float) -> float:
             ahead, behind = (self.value(fn, move_point(point, direction, x), noted) for x in (by, -by))

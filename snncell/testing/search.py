@@ -73,11 +73,13 @@ class Search:
 
     def finite(self) -> bool:
         """True if the function is finite at the point."""
-        return bool(np.isfinite(self.problem.value(self.fn, self.point, self.problem.noted(self.fn, self.point))))
+        return bool(
+            np.isfinite(self.problem.value(self.fn, self.point, self.problem.detached_values(self.fn, self.point)))
+        )
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
         """True if there is no kink: slopes on both sides, at a full and a quarter step, differ less than the error."""
-        noted = self.problem.noted(self.fn, self.point)
+        noted = self.problem.detached_values(self.fn, self.point)
 
         def value(by: float) -> float:
             return self.problem.value(self.fn, move_point(self.point, direction, by), noted)
@@ -199,7 +201,7 @@ def compare_arrays(
             # Far away the gradient may be zero, and 0 equal to 0 does not refute an error seen before.
             if right and not max(abs(analytic), abs(numeric)) <= noise < faults.get(number, 0.0):
                 row = _row_of_slopes(part, _name(problem, number), noise, analytic, numeric)
-                rows[number] = row.noted(BESIDE if distance else "")
+                rows[number] = row.with_note(BESIDE if distance else "")
             elif not right:
                 faults[number] = abs(analytic - numeric)
                 if (distance or at_inputs) and here.proves_error(direction, analytic):

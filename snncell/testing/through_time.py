@@ -142,7 +142,7 @@ def _without_path(problem: Problem) -> list[int]:
 
 def _changes_output(problem: Problem, number: int) -> bool:
     """True if changing an array changes the output, with the results of stop_gradient kept constant."""
-    rng, noted = np.random.default_rng(0), problem.noted(problem.scalar, problem.point)
+    rng, noted = np.random.default_rng(0), problem.detached_values(problem.scalar, problem.point)
     here = problem.value(problem.scalar, problem.point, noted)
     for scale in SCALES:
         point = list(problem.point)
@@ -210,7 +210,7 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
         rows, text_near = _compare_kernels(problem, net, point_near(problem.point))
         if not text_near:
             note = f"near the inputs, because at them rounding decides a spike: {_describe_potential(net, nearest)}"
-            return [row.noted(note) for row in rows]
+            return [row.with_note(note) for row in rows]
         text = text_near
     raise GradientCheckError(
         f"{problem.who}: the fused kernels differ from the tape running step by step: {text} "

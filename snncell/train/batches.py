@@ -22,7 +22,7 @@ from snncell.errors import ArgumentError, ForkError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch
 from snncell.nn.time.states import cells_of, put_aside
-from snncell.ops.random import draw_for, draws_for_main, go_on_from, own_key
+from snncell.ops.random import draw_for, draws_for_main, read_key, restore_key
 from snncell.tape.state import adopt_settings, present_settings, settings
 from snncell.tape.structure import as_data, on_host
 from snncell.tape.tensor import Tensor
@@ -197,7 +197,7 @@ class _Prefetcher:
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._process = os.getpid()
         settings = present_settings(*_SETTINGS)
-        thread = _PrefetchThread(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
+        thread = _PrefetchThread(source, convert, self._asked, self._made, settings, read_key(), draws_for_main())
         # If an interruption prevents `__exit__`, the thread ends when this object is garbage-collected.
         self._forgotten = weakref.ref(self, self._asked.put)
         context = contextvars.copy_context()
@@ -219,10 +219,10 @@ class _Prefetcher:
                     "this process was forked while a thread of its parent prefetched batches, and lacks that thread. "
                     "Iterate over the data in the process that started to, or pass prefetch=False."
                 )
-            self._asked.put((own_key(),))
+            self._asked.put((read_key(),))
             batch, key, error = take_from(self._made)
             if key is not None:
-                go_on_from(key)
+                restore_key(key)
             if error is not None:
                 try:
                     raise error
@@ -263,7 +263,7 @@ class _PrefetchThread:
                         batch = self.convert(batch)
                 except BaseException as caught:
                     error = caught
-                self.made.put((batch, own_key() if self.drawing else None, error))
+                self.made.put((batch, read_key() if self.drawing else None, error))
                 self.drawing = False
                 self.number += 1
         finally:
@@ -284,7 +284,7 @@ class _PrefetchThread:
         while not self.over and self.wanted <= self.number:
             self.hear()
         self.drawing = True  # harmless at the end, when the batch is discarded
-        go_on_from(self.key)
+        restore_key(self.key)
 
     def hear(self) -> None:
         """Receive a message of the caller: its key with a request for a batch, or the end."""

@@ -15,7 +15,7 @@ from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.nn.time.states import find_statefuls, put_aside
-from snncell.ops.random import go_on_from, own_key, present_key
+from snncell.ops.random import present_key, read_key, restore_key
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches, prefetch_batches, should_prefetch
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
@@ -209,11 +209,11 @@ class DataPass:
     def run(self, step: TrainStep, prefetch: bool | None, begin: Callable[..., None], end: Callable[..., bool]) -> bool:
         """Train on the remaining batches; returns whether the pass is complete. `end(numbers)` can stop it."""
         begin_pass(self.parts, training=True)
-        key, skipped = own_key(), 0 if isinstance(self.data, Loader) else self.batch
+        key, skipped = read_key(), 0 if isinstance(self.data, Loader) else self.batch
         if self.key is None:
             self.key = [int(x) for x in present_key().asnumpy()]
         if skipped:
-            go_on_from(np.array(self.key))
+            restore_key(np.array(self.key))
         source = () if self.over else self.data
         with count_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
@@ -225,7 +225,7 @@ class DataPass:
                         f"Resume with the same data."
                     )
             if skipped:
-                go_on_from(key)
+                restore_key(key)
             for stateful, kept in zip(find_statefuls(*self.parts), self.states, strict=False):
                 stateful.put(kept)
             item = next(left, None)

@@ -20,7 +20,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.states import put_aside
-from snncell.ops.random import go_on_from, own_key
+from snncell.ops.random import read_key, restore_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches
@@ -161,13 +161,13 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
     """Context manager: restore everything that the search trains."""
     parameters = [*weights_of(net, loss).values(), *state_of(optimiser).values()]
     values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
-    key, place = np.array(own_key()), batches.state() if isinstance(batches, Loader) else None
+    key, place = np.array(read_key()), batches.state() if isinstance(batches, Loader) else None
     with phases(net, loss), put_aside(net, loss):
         try:
             yield
         finally:
             assign_all(values, "find_learning_rate", in_range=True)
-            go_on_from(key)
+            restore_key(key)
             if place is not None:
                 batches.resume(place)
 

@@ -162,7 +162,6 @@ def _fuse_users(program: Program) -> Program:
 
 
 def _results_of_loop(instruction: Instruction) -> Sequence[Value]:
-    """The sequences that a loop computes."""
     body = loop_of(instruction).body
     return instruction.outputs[len(body.after) :][: len(body.ys)]
 
@@ -200,7 +199,6 @@ def _values_to_store(values: set[Value], fused: Sequence[Instruction], users: Us
 
 
 def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: Users) -> Instruction:
-    """The loop with instructions on its results fused into it."""
     body = loop_of(instruction).body
     first, last = len(body.after), len(body.carry) + len(body.xs)
     xs = list(zip(instruction.inputs[len(body.carry) : last], body.xs, strict=True))

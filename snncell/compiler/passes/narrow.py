@@ -38,9 +38,9 @@ Bounds = Mapping[Value, int]
 def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, int]:
     """An upper bound of each Value that provably contains whole numbers from 0 to 255; `known` has bounds of inputs.
 
-    For example, a comparison cast to floats has the bound 1, as has each selection of its elements, and the sum of two
-    such Values has the bound 2. Operations declare by `selects` and `upper_bound` what is known of their results. The
-    results of a loop have the bounds that its step has, given the bounds of its sequences.
+    For example, a comparison that is cast to floats has the bound 1. A selection of its elements has the same bound,
+    and the sum of two such Values has the bound 2. Operations declare bounds of their results by `selects` and
+    `upper_bound`. The bounds of a loop's results are those of one step, computed from the bounds of its sequences.
     """
     bounds = dict(known or {})
     bounds.update((x, 1) for array, x in program.constants if _is_zeros_or_ones(array))

@@ -74,7 +74,7 @@ class Plan:
         self.multiplies = any(isinstance(instruction.op, Product) for instruction in program.instructions)
         arrays = {slots[value]: array for value, array in constants.items()}
         self._template = [arrays.get(slot) for slot in range(len(slots))]
-        self.graph = self.recorded() if recorded else None
+        self.graph = self.record() if recorded else None
         self._built = False
 
     def build(self) -> None:
@@ -132,12 +132,12 @@ class Plan:
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
         """`replay` with floating-point warnings already off; `into` maps some slots of `targets` to arrays to fill."""
         values = [parameter.value_in(self.space) for parameter, _ in self.parameters]
-        results, written = self.computed(arrays, values, into)
+        results, written = self.compute(arrays, values, into)
         if self.written:
             commit([parameter.put(value) for (parameter, _), value in zip(self.written, written, strict=True)])
         return results
 
-    def computed(
+    def compute(
         self, arrays: Sequence[Any], values: Sequence[Any], into: dict[int, Any] | None = None
     ) -> tuple[list[Any], list[Any]]:
         """The outputs, and the new values of Parameters, from arguments and the values of Parameters."""
@@ -155,7 +155,7 @@ class Plan:
                 slots[slot] = None
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
 
-    def recorded(self) -> RecordedPlan | None:
+    def record(self) -> RecordedPlan | None:
         """Record the plan as a CUDA graph, if that is faster."""
         if self.space is HOST or any(instruction.op.outside for instruction in self.program.instructions):
             return None
@@ -166,7 +166,7 @@ class Plan:
         if not is_graph_faster(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]
-        return RecordedPlan(self.computed, [parameter for parameter, _ in self.parameters], written)
+        return RecordedPlan(self.compute, [parameter for parameter, _ in self.parameters], written)
 
     def _move_elements(self, slots: list[Any]) -> None:
         """Move single elements from the other space, for example an optimiser's counter."""

@@ -341,7 +341,7 @@ class Dependencies:
         self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
         self._values_unchanged = state.guard(trace.cells)
 
-    def unchanged(self) -> bool:
+    def is_current(self) -> bool:
         """True if no Cell, no setting of a Parameter and no other value has changed since."""
         for cell, version in self.versions:  # runs at each call, so it uses loops, which are faster than generators
             if cell.version != version:
@@ -351,7 +351,7 @@ class Dependencies:
                 return False
         return self._values_unchanged()
 
-    def changed(self) -> str:
+    def describe_change(self) -> str:
         """Describe the change for a report."""
         for cell, version in self.versions:
             if cell.version != version:
