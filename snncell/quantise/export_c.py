@@ -112,10 +112,11 @@ def export_c(net: IntegerNet | Cell, path: Path, *, input_shape: Lengths | None 
     Returns: The size of constants (`flash`) and variables (`ram`) in bytes, without code, input and output.
     Raises: ArgumentError for a path or network that C cannot express; ShapeError if `input_shape` does not fit.
     Example:
-        >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LINode()))
+        >>> import pathlib, tempfile
+        >>> net = nn.SequentialCell(nn.Dense(3, 4, has_bias=False), nn.MultiStep(nn.LINode()))
         >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
-        >>> snncell.quantise.export_c(net, folder / "small.c")
-        CMemory(flash=28, ram=24)
+        >>> snncell.quantise.export_c(net, pathlib.Path(tempfile.mkdtemp()) / "small.c")  # 12 weights; 4 potentials, 4 sums
+        CMemory(flash=12, ram=24)
     """
     target = FilePath(path)
     if target.suffix != ".c" or not re.fullmatch(r"[A-Za-z]\w*", target.stem, re.ASCII):
