@@ -115,7 +115,8 @@ def export_c(net: IntegerNet | Cell, path: Path, *, input_shape: Lengths | None 
         >>> import pathlib, tempfile
         >>> net = nn.SequentialCell(nn.Dense(3, 4, has_bias=False), nn.MultiStep(nn.LINode()))
         >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
-        >>> snncell.quantise.export_c(net, pathlib.Path(tempfile.mkdtemp()) / "small.c")  # 12 weights; 4 potentials, 4 sums
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.c"
+        >>> snncell.quantise.export_c(net, path)  # 12 weights; 4 potentials and 4 sums
         CMemory(flash=12, ram=24)
     """
     target = FilePath(path)
