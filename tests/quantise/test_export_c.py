@@ -18,7 +18,7 @@ import snncell as ms
 from snncell import Tensor, nn, quantise
 from snncell.errors import ArgumentError, ShapeError
 from snncell.quantise import integer
-from snncell.quantise.c_layers import LayerWriter
+from snncell.quantise.c_layers import WRITERS, LayerWriter
 from snncell.quantise.expressions import CValue
 from snncell.quantise.integer import shift_round
 
@@ -188,6 +188,10 @@ def test_stated_memory_is_that_of_object_file(case: str, tmp_path: Any) -> None:
     assert memory == (found["r"], found["b"])
     text = (tmp_path / "net.c").read_text()
     assert f"{memory.flash} bytes of weights" in text and f"{memory.ram} bytes: " in text
+
+
+def test_every_integer_layer_has_form_in_c() -> None:
+    assert set(integer.KINDS.values()) - {integer.OverTime, integer.IntegerNeuron} == WRITERS.keys()
 
 
 FORMULAS: tuple[Callable[[Any], Any], ...] = (
