@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from test_event_dense import NEURONS
 
 from snncell import Tensor, grad, jit, nn, ops
 from snncell.errors import ShapeError
@@ -54,7 +55,7 @@ def draw(rng, dtype):
         if rng.uniform() < 0.5:
             layers.append(nn.EventPropLIF(fan_in, fan_out, **options))
         else:
-            layers.append(nn.EventDense(nn.EventLIF(), fan_in, fan_out, step=1.0, **options))
+            layers.append(nn.EventDense(NEURONS["LIF"](), fan_in, fan_out, step=1.0, **options))
     times = rng.uniform(0.0, 25.0, (3, 4, 2))
     times[rng.uniform(size=times.shape) < 0.15] = INF
     return nn.SequentialCell(*layers), times.astype(dtype)
