@@ -228,7 +228,7 @@ def rates() -> None:
             count = int(events.counts.sum())
             search, sort, forward, backward, dense = minimum_times(
                 lambda x=x: matmul._all_events(x, x.dtype),
-                lambda events=events, k=k, count=count: matmul._sort_by_columns(events, k, count),
+                lambda events=events, k=k, count=count: matmul.sort_by_columns(events, k, count),
                 lambda events=events, out=out, w=w: matmul._add_up(out, events, w.T, False),
                 lambda events=events, gradient=gradient, dout=dout: matmul._add_up(gradient.T, events, dout, True),
                 lambda x=x, w=w, out=out: BLAS.run(matmul._dense, out, x, w.T),

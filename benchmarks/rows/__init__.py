@@ -9,9 +9,10 @@ from benchmarks.rows import (
     long_lif,
     neurons,
     open_neuromorphic,
+    sparse,
     spike_times,
     spiking_nets,
 )
 
-MODULES = (linear, spiking_nets, convolution, neurons, long_lif, layers, delays, spike_times, open_neuromorphic)
+MODULES = (linear, spiking_nets, convolution, neurons, long_lif, layers, delays, sparse, spike_times, open_neuromorphic)
 ROWS: dict[str, Row] = {row.name: row for module in MODULES for row in module.ROWS}

@@ -18,6 +18,7 @@ from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
 from snncell.nn.layers.linear import Dense
 from snncell.nn.layers.norm import BatchStatistics, LayerNorm
 from snncell.nn.layers.norm_over_time import NeuNorm
+from snncell.nn.layers.sparse import SparseDense
 from snncell.tape import structure
 from snncell.tape.state import Value, settings
 from snncell.tape.tracing import Instruction, Trace
@@ -102,7 +103,7 @@ def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
     known: dict[tuple[int, ...], FanOut] = {}  # a Python loop over time has a piece for each step
-    axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1  # of the features of an input
+    axes = 1 if isinstance(cell, (Dense, SparseDense)) else cell.weight.ndim - 1  # of the features of an input
     for piece in call.inputs[name]:
         leading, features = tuple(piece.x.shape[:-axes]), tuple(piece.x.shape[-axes:])
         known[features] = fan_out = known.get(features) or _fan_out(cell, features)

@@ -12,11 +12,12 @@ from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layers.linear import Dense
+from snncell.nn.layers.sparse import SparseDense
 from snncell.nn.neurons.integrate import LINode
 from snncell.nn.time.multistep import MultiStep
 from snncell.testing.calls import all_paths
 
-WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
+WEIGHTED = (Dense, SparseDense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
 INNER = ("cell", "neuron")  # attribute names of a neuron in the Cell that runs it
 
 

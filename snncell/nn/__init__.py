@@ -25,6 +25,7 @@ from snncell.nn.layers.norm import *
 from snncell.nn.layers.norm_over_time import *
 from snncell.nn.layers.reshaping import *
 from snncell.nn.layers.rnn import *
+from snncell.nn.layers.sparse import *
 from snncell.nn.layers.spiking import *
 from snncell.nn.losses.regularisers import *
 from snncell.nn.losses.spike_times import *

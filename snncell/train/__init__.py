@@ -7,6 +7,7 @@ Model                                MindSpore's API: train, fit, eval, predict
 Callback, Training                   base class of callbacks, and the state of a training that they get
 RunContext                           the same for callbacks with MindSpore's method names
 Checkpoint, EarlyStopping, EMA       callbacks: checkpoints, early stopping, moving average of the weights
+DeepR, RigL                          callbacks: move the synapses of sparse layers
 Log, TensorBoard                     callbacks: one line per epoch in a file; TensorBoard
 LossMonitor, TimeMonitor, History    MindSpore's callbacks that print and record
 ModelCheckpoint, CheckpointConfig    MindSpore's checkpoints: weights in numbered files
@@ -36,6 +37,7 @@ from snncell.train.measures import *
 from snncell.train.metrics import *
 from snncell.train.passes import *
 from snncell.train.rate_finder import *
+from snncell.train.rewiring import *
 from snncell.train.state import *
 from snncell.train.steps import *
 from snncell.train.stopping import *

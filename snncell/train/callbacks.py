@@ -69,6 +69,7 @@ class Training:
         updated: whether the optimiser took a step after the last batch. With `accumulate=n` it does so after every n-th
             batch and after the last one of an epoch. Loss scaling may skip a step.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
+        present: the last batch, a tuple (inputs, ..., target); something else on the ranks of a job.
         record: the epoch's numbers, after its evaluation. Numbers that callbacks add go to history, log and checkpoint.
         result: the result of `fit`, with the records of the finished epochs.
     """
@@ -85,6 +86,7 @@ class Training:
     due: bool = field(default=False, repr=False)  # whether a step was due at the last batch
     step_before: Tensor | None = field(default=None, repr=False)  # its number before the batch, if it may be skipped
     measured: dict[str, Tensor] = field(default_factory=dict)
+    present: Any = field(default=None, repr=False)
     record: Record = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     writer: Callable[[Any], None] | None = field(default=None, repr=False)

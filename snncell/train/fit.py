@@ -353,6 +353,7 @@ class Run:
         if not self.training.history and not self.training.begun:
             refuse_swapped_axes(self.training.net, self.training.data, batch)
         self.training.begun += 1
+        self.training.present = batch
         if self.may_skip:
             self.training.step_before = self.training.optimiser.global_step.value()
         self.tell("on_step_begin")

@@ -17,6 +17,7 @@ from snncell.tape import structure
 LAYERS = {
     "AxonalDelay": lambda: nn.AxonalDelay(3, 3, Tensor([0.3, 1.5, 3.0])),
     "DelayedDense": lambda: nn.DelayedDense(3, 2, 5),
+    "SparseDense": lambda: nn.SequentialCell(nn.SparseDense(3, 5, 0.5), nn.SparseDense(5, 2, 0.5)),
     "DelayedConv1d": lambda: nn.SequentialCell(nn.Unflatten(2, (1, 3)), nn.DelayedConv1d(1, 2, 2, 3)),
     "RecurrentDelay": lambda: nn.MultiStep(nn.RecurrentDelay(nn.LIFNode(v_threshold=0.4), nn.DelayedDense(3, 3, 2))),
     "SynapseFilter": lambda: nn.MultiStep(nn.SynapseFilter([2.0, 3.0, 4.0], learnable=True)),
@@ -50,6 +51,16 @@ def test_layers_equal_cpu(x, name, wrap):
         results.append([value, gradient, *layer.get_parameters()])
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_sparse_weights_equal_cpu(x):
+    here = nn.SparseDense(3, 5, 0.5)
+    there = copy.deepcopy(here).to("gpu")
+    mine, theirs = (
+        grad(lambda x, net=net: ops.square(net(x)).sum(), None, net.weight)(given)
+        for net, given in ((here, x), (there, x.to("gpu")))
+    )
+    np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_predictions_of_whole_delays_equal_cpu(x):

@@ -632,6 +632,7 @@ BETWEEN = {
     "SynapseFilter": (lambda: over_time(nn.SynapseFilter()), ()),
     "AxonalDelay": (lambda: nn.AxonalDelay(5, 3), ()),
     "DelayedDense": (lambda: nn.DelayedDense(5, 5, 3), ("2.delay", "2.weight")),
+    "SparseDense": (lambda: nn.SparseDense(5, 5, 0.5), ()),
     "WinnerTakeAll": (nn.WinnerTakeAll, ()),
     "Dropout": (lambda: nn.Dropout(p=0.5), ()),
     "BatchNormThroughTime": (lambda: nn.BatchNormThroughTime(5, 6), ()),

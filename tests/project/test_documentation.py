@@ -277,6 +277,14 @@ def test_example_synaptic_delays(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.compiled
+def test_example_sparse_weights(tmp_path):
+    file = tmp_path / "synapses.png"
+    found = load("sparse_weights").main(epochs=10, picture=str(file))
+    assert found["fixed"] < found["DEEP R"] < found["RigL"] and found["RigL"] > 0.6  # chance is 0.1
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_example_online_learning():

@@ -929,6 +929,7 @@ MADE: dict[str, dict[str, Any]] = {
     "AxonalDelay": {"num_features": 3},
     "DelayedConv1d": {"in_channels": 3},
     "DelayedDense": {"in_channels": 3},
+    "SparseDense": {"in_channels": 3, "density": 0.5},
     "PSN": {"steps": 4, "order": None},
     "MaxPool2d": {},
     "SumPool2d": {},

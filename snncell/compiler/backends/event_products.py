@@ -16,7 +16,13 @@ from snncell.compiler.backends.tile import Scratch
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
-from snncell.kernels.products.gathers import RowsOfEvents, SortedEvents, rows_of_events as gather_events, sort_events
+from snncell.kernels.products.gathers import (
+    RowsOfEvents,
+    SortedEvents,
+    pack_strips,
+    rows_of_events as gather_events,
+    sort_events,
+)
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -130,7 +136,7 @@ class EventGather:
             product, dtype = known[value], kind_of(value).dtype
             if isinstance(product, RowsOfEvents):
                 inner, columns = product.matrix.shape
-                matrix = product.in_strips(columns if self.by_rows else strip)
+                matrix = pack_strips(product.matrix, columns if self.by_rows else strip)
                 operands += [inner, int(product.events[1].size > 1), *product.events, matrix]
             else:
                 nothing = [np.zeros(1, kind) for kind in (np.int16, dtype, np.int64, np.int32, dtype)]

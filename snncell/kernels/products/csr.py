@@ -189,10 +189,11 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
         x = fill_rows(rows, y.dtype)
         return matmul.matmul(x.T if by_columns else x, y, turned=turned)
     sizes = (elements, count) if by_columns else (count, elements)
-    return matmul.product_by_events(_split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
+    return matmul.product_by_events(split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
 
 
-def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
+def split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
+    """The elements in blocks of DEPTH places, as events of a matrix of this dtype."""
     count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
     blocks = -(-rows.elements // DEPTH)
     lists = empty((room,), np.dtype(np.int16)), empty((room,), dtype)

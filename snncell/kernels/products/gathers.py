@@ -100,20 +100,21 @@ class RowsOfEvents(NamedTuple):
         columns = CACHED // (inner * self.matrix.itemsize) // LEAST_STRIP * LEAST_STRIP
         return int(min(width, max(LEAST_STRIP, min(MOST_STRIP, columns))))
 
-    def in_strips(self, width: int) -> Any:
-        """The matrix as a flat array of strips of `width` columns, with rows padded to whole vectors."""
-        y, (inner, columns) = self.matrix, self.matrix.shape
-        lanes = ALIGNMENT // y.dtype.itemsize
-        if not (y.flags.c_contiguous or y.flags.f_contiguous):
-            y = np.ascontiguousarray(y)
-        turned = not y.flags.c_contiguous
-        if not turned and width == columns and columns % lanes == 0:
-            return y.reshape(-1)
-        strips = -(-columns // width)
-        out = empty((inner * ((strips - 1) * width + -(-(columns - (strips - 1) * width) // lanes) * lanes),), y.dtype)
-        kernel = kernel_for(in_strips, "T[2] int64 int64 T[1]*", y.dtype, LANES=lanes)
-        kernel(strips, int(y.size >= PARALLEL_SIZE), y.T if turned else y, int(turned), width, out)
-        return out
+
+def pack_strips(y: Any, width: int) -> Any:
+    """A matrix as a flat array of strips of `width` columns, with rows padded by zeros to whole vectors."""
+    inner, columns = y.shape
+    lanes = ALIGNMENT // y.dtype.itemsize
+    if not (y.flags.c_contiguous or y.flags.f_contiguous):
+        y = np.ascontiguousarray(y)
+    turned = not y.flags.c_contiguous
+    if not turned and width == columns and columns % lanes == 0:
+        return y.reshape(-1)
+    strips = -(-columns // width)
+    out = empty((inner * ((strips - 1) * width + -(-(columns - (strips - 1) * width) // lanes) * lanes),), y.dtype)
+    kernel = kernel_for(in_strips, "T[2] int64 int64 T[1]*", y.dtype, LANES=lanes)
+    kernel(strips, int(y.size >= PARALLEL_SIZE), y.T if turned else y, int(turned), width, out)
+    return out
 
 
 class SortedEvents(NamedTuple):

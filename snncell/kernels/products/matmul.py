@@ -304,7 +304,8 @@ def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
 
 
-def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
+def sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
+    """The events of the transpose of a matrix with k columns and `total` events."""
     m, kind = found.counts.shape[1], found.values.dtype
     offsets = np.zeros(-(-m // DEPTH), np.int64)
     if len(offsets) > 1:
@@ -327,7 +328,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool, reach: int 
     """`out = x @ y`, or `x.T @ y` if `by_columns`, by the events of `x`."""
     count, (m, n) = int(found.counts.sum()), out.shape
     if by_columns:
-        found = _sort_by_columns(found, m, count)
+        found = sort_by_columns(found, m, count)
     if not _in_order(y):
         y = np.ascontiguousarray(y)
     y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous

@@ -323,6 +323,12 @@ class Optimizer(Settings):
         """Create moments: Parameters of zeros, one for each Parameter, float32 for Parameters of half precision."""
         return [Parameter(ops.zeros_like(p, _value_to_compute(p)), f"{name}.{p.name}", False) for p in self.parameters]
 
+    def moments_of(self, parameter: Parameter) -> list[Parameter]:
+        """The moments of a Parameter: its element of each list such as those of `like_parameters`."""
+        index = next(n for n, p in enumerate(self.parameters) if p is parameter)
+        lists = [x for x in vars(self).values() if isinstance(x, list) and len(x) == len(self.parameters)]
+        return [x[index] for x in lists if isinstance(x[index], Parameter)]
+
     @frame_mark(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
