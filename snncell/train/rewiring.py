@@ -180,21 +180,23 @@ def _operands(training: Training, layers: list[SparseDense]) -> list[list[tuple[
     return [[(x, y) for places, x, y in heard if places.ctypes.data == own] for own in patterns]
 
 
-_BLOCK = 1 << 22  # gradients in memory at a time
+_BLOCK = 1 << 20  # gradients in memory at a time
 
 
 def _steepest(pairs: list[tuple[Any, Any]], taken: Any, count: int) -> Any:
     """The `count` places outside of `taken` with the largest elements of the dense gradient, the sum of x.T @ y."""
     inputs, outputs = pairs[0][0].shape[1], pairs[0][1].shape[1]
     step = max(1, _BLOCK // outputs)
-    best, sizes = np.zeros(0, np.int64), np.zeros(0)
+    best, sizes, least = np.zeros(0, np.int64), np.zeros(0, pairs[0][1].dtype), 0.0
     for first in range(0, inputs, step):
         steep = np.abs(sum(matmul.matmul(np.ascontiguousarray(x[:, first : first + step]).T, y) for x, y in pairs))
         steep = steep.reshape(-1)
         low, high = np.searchsorted(taken, (first * outputs, first * outputs + len(steep)))
         steep[taken[low:high] - first * outputs] = -1.0
-        own = np.argpartition(-steep, min(count, len(steep)) - 1)[:count]
+        own = np.flatnonzero(~(steep < least))  # a NaN counts as large, so that the number of places is right
         best, sizes = np.concatenate([best, own + first * outputs]), np.concatenate([sizes, steep[own]])
-        largest = np.argsort(-sizes, kind="stable")[:count]
-        best, sizes = best[largest], sizes[largest]
+        if len(best) > count:
+            largest = np.argpartition(sizes, -count)[-count:]
+            best, sizes = best[largest], sizes[largest]
+            least = sizes.min()
     return best

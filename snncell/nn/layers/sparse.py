@@ -98,8 +98,8 @@ def _multiply_on_pattern(starts: Any, places: Any, x: Any, y: Any) -> Any:
 
 
 product, on_pattern = _Product("sparse_product", _multiply), _OnPattern("sparse_gradient", _multiply_on_pattern)
-product.def_there(_multiply_on_device)
-on_pattern.def_there(lambda s, p, x, y: kernels.product_on_pattern_on_device(s, p, as_rows(x), as_rows(y)))
+product.def_on_gpu(_multiply_on_device)
+on_pattern.def_on_gpu(lambda s, p, x, y: kernels.product_on_pattern_on_device(s, p, as_rows(x), as_rows(y)))
 # Over time, a sum of products that share all operands but one is a single product.
 product.proportional = lambda inputs, varying: sum(varying) == 1
 
