@@ -104,7 +104,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"code", "threads"},
         {"build"},
     ],
-    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "delays_cuda", "gathers"}],
+    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "delays_cuda", "gathers"}, {"sparse"}],
     "kernels.conv": [
         {"event_lists", "im2col", "planes", "taps", "transforms"},
         {"depthwise", "tiles"},
@@ -204,7 +204,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "nn.layers": [
         {"activations", "norm", "reshaping", "rnn", "spiking"},
         {"linear"},
-        {"conv", "delays", "norm_over_time"},
+        {"conv", "delays", "norm_over_time", "sparse"},
     ],
     "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],
@@ -254,7 +254,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "train": [
         {"callbacks", "metrics", "state"},
         {"batches", "log", "measures", "stopping"},
-        {"checkpoints", "finite"},
+        {"checkpoints", "finite", "rewiring"},
         {"steps"},
         {"passes"},
         {"fit"},

@@ -99,7 +99,7 @@ def take_values(start: Any, stop: Any, values: Any, order: Any, out: Any) -> Non
         out[e] = values[order[e]]
 
 
-class Plan(NamedTuple):
+class SynapseOrder(NamedTuple):
     """The events of M and of M.T, without their values."""
 
     rows: matmul.MatrixEvents
@@ -108,13 +108,13 @@ class Plan(NamedTuple):
     starts: Any  # the array of M for which it was made
 
 
-_plans: dict[int, Plan] = {}  # by the id of the array of places
+_orders: dict[int, SynapseOrder] = {}  # by the id of the array of places
 
 
-def plan_of(starts: Any, places: Any, shape: tuple[int, ...]) -> Plan:
-    """The plan of a pattern, checked and made at its first use."""
+def order_of(starts: Any, places: Any, shape: tuple[int, ...]) -> SynapseOrder:
+    """The order of the synapses of a pattern, checked and found at its first use."""
     key = id(places)
-    if (known := _plans.get(key)) is not None and known.starts is starts:
+    if (known := _orders.get(key)) is not None and known.starts is starts:
         return known
     wide = np.dtype(np.float64)
     numbers = csr.Rows(starts, places, np.arange(len(places), dtype=wide), shape)
@@ -122,9 +122,9 @@ def plan_of(starts: Any, places: Any, shape: tuple[int, ...]) -> Plan:
     found = csr.split(numbers, wide)
     columns = matmul.sort_by_columns(found, shape[1], len(places))
     order = columns.values.astype(np.int32)
-    made = Plan(found._replace(values=None), columns._replace(values=None), order, starts)
-    weakref.finalize(places, _plans.pop, key, None).atexit = False
-    _plans[key] = made
+    made = SynapseOrder(found._replace(values=None), columns._replace(values=None), order, starts)
+    weakref.finalize(places, _orders.pop, key, None).atexit = False
+    _orders[key] = made
     return made
 
 
@@ -135,7 +135,7 @@ PARTS = 16  # of the inputs, for threads; each part reads all of y
 def product(m: csr.Rows, x: Any, back: bool) -> Any:
     """`x @ m`, or `x @ m.T` if `back`, for a matrix x of the dtype of m."""
     inputs, outputs = m.shape
-    sizes, plan = (inputs, outputs) if back else (outputs, inputs), plan_of(m.starts, m.places, m.shape)
+    sizes, known = (inputs, outputs) if back else (outputs, inputs), order_of(m.starts, m.places, m.shape)
     work = len(x) * len(m.places)
     if not work:
         return np.zeros((len(x), sizes[0]), x.dtype)
@@ -145,17 +145,18 @@ def product(m: csr.Rows, x: Any, back: bool) -> Any:
         kernel = kernel_for(add_synapses, "T[2] int64[1] int32[1] T[1] T[2]*", x.dtype)
         kernel(len(x), int(work * EVENTFUL >= PARALLEL_WORK), x, m.starts, m.places, m.values, out)
         return out
-    events, values = plan.rows, m.values
+    events, values = known.rows, m.values
     if not back:
-        events, values = plan.columns, empty(values.shape, values.dtype)
+        events, values = known.columns, empty(values.shape, values.dtype)
         units = -(-len(values) // SYNAPSES)
-        kernel_for(take_values, "T[1] int32[1] T[1]*", x.dtype)(units, int(units > 8), m.values, plan.order, values)
+        kernel_for(take_values, "T[1] int32[1] T[1]*", x.dtype)(units, int(units > 8), m.values, known.order, values)
     return matmul.product_by_events(events._replace(values=values), sizes, x.T, by_columns=False, turned=True)
 
 
 def product_on_pattern(starts: Any, places: Any, x: Any, y: Any) -> Any:
     """The elements of `x.T @ y` on a pattern, for matrices x and y with a row for each sample."""
     samples, work, (inputs, outputs) = len(x), len(x) * len(places), (x.shape[1], y.shape[1])
+    events = order_of(starts, places, (inputs, outputs)).rows
     out = empty((len(places),), y.dtype)
     if not work:
         out[...] = 0
@@ -166,7 +167,7 @@ def product_on_pattern(starts: Any, places: Any, x: Any, y: Any) -> Any:
         kinds = "T[2] T[2] int64[1] int32[1] int64 T[1]*"
         kernel_for(multiply_events_on_pattern, kinds, y.dtype)(inputs, grain, x, y, starts, places, samples, out)
         return out
-    strips, events = [pack_strips(each.T, SAMPLES) for each in (x, y)], plan_of(starts, places, (inputs, outputs)).rows
+    strips = [pack_strips(each.T, SAMPLES) for each in (x, y)]
     kinds = "T[1] T[1] int64[2] int32[2] int16[1] int64 int64 T[1]*"
     kernel = kernel_for(multiply_on_pattern, kinds, y.dtype, LANES=ALIGNMENT // y.itemsize)
     kernel(inputs, grain, *strips, events.starts, events.counts, events.places, outputs, samples, out)

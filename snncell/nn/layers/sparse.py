@@ -33,7 +33,7 @@ __all__ = ["SparseDense"]
 # Each operation is the gradient of the other one, so gradients of any order exist.
 
 
-class _Product(Primitive):
+class _SparseProduct(Primitive):
     """x @ M or, with `back`, y @ M.T: (..., N_in) -> (..., N_out) or the other way round."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -56,7 +56,7 @@ class _Product(Primitive):
         return [f"of {inputs[2].shape[0]} synapses{'' if attrs['back'] else events}"]
 
 
-class _OnPattern(Primitive):
+class _ProductOnPattern(Primitive):
     """The elements of x.T @ y on the pattern of M, summed over all rows of x (..., N_in) and y (..., N_out)."""
 
     # RigL sets this to a list, which gets the indices, x and y of each evaluation.
@@ -97,7 +97,10 @@ def _multiply_on_pattern(starts: Any, places: Any, x: Any, y: Any) -> Any:
     return kernels.product_on_pattern(starts, places, as_rows(x), as_rows(y))
 
 
-product, on_pattern = _Product("sparse_product", _multiply), _OnPattern("sparse_gradient", _multiply_on_pattern)
+product, on_pattern = (
+    _SparseProduct("sparse_product", _multiply),
+    _ProductOnPattern("sparse_gradient", _multiply_on_pattern),
+)
 product.def_on_gpu(_multiply_on_device)
 on_pattern.def_on_gpu(lambda s, p, x, y: kernels.product_on_pattern_on_device(s, p, as_rows(x), as_rows(y)))
 # Over time, a sum of products that share all operands but one is a single product.
