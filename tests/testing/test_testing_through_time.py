@@ -10,7 +10,7 @@ from snncell.errors import ArgumentError, GradientCheckError
 from snncell.testing import through_time
 
 RNG = np.random.default_rng(0)
-X = Tensor(RNG.uniform(0.0, 3.0, (6, 2, 4)).astype(np.float32))  # (T, B, N)
+X = Tensor(RNG.uniform(0.0, 3.0, (4, 2, 4)).astype(np.float32))  # (T, B, N)
 
 
 class Off(surrogate.ATan):
