@@ -119,15 +119,14 @@ UNSHUFFLED = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Any]:
-    """The results of a group for each number of ranks, followed by those of UNSHUFFLED, as a job and alone."""
+    """The results of a group for each number of ranks; then UNSHUFFLED, alone for one rank, and as a job for three."""
 
     @functools.cache
     def results_of(group: int) -> Any:
         results = {}
-        asked = [draw_training(seed) for seed in seeds_of(group)]
-        if group == 0:
-            asked += [{**one, "distributed": together} for one in UNSHUFFLED for together in (True, False)]
+        drawn = [draw_training(seed) for seed in seeds_of(group)]
         for ranks in (1, 2, 3, 4) if group else (1, 3):
+            asked = drawn + ([] if group else [{**one, "distributed": ranks > 1} for one in UNSHUFFLED])
             file = tmp_path_factory.mktemp("trained") / "found.json"
             run(ranks, "-m", "ranks.trained", json.dumps(asked), str(file))
             results[ranks] = json.loads(file.read_text())
@@ -165,8 +164,7 @@ def close(some: Any, others: Any, tolerance: float) -> bool:
 @COMPILED
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_training_on_ranks_equals_single_process_up_to_rounding(accumulate: int, trained: Callable[[int], Any]) -> None:
-    first = EACH + 2 * (accumulate - 1)
-    job, alone = trained(0)[3][first : first + 2]
+    alone, job = (trained(0)[ranks][EACH + accumulate - 1] for ranks in (1, 3))
     assert close(job["weights"], alone["weights"], 1e-6)
     for mine, other in zip(job["history"], alone["history"], strict=True):
         assert mine.keys() == other.keys()
