@@ -410,6 +410,7 @@ from snncell.kernels import scalar as mathematics
 from snncell.kernels.intrinsics.broadcast import fill_broadcast, sum_broadcast
 from snncell.kernels.intrinsics.builtins import independent, least
 from snncell.kernels.intrinsics.elements import copy, fill, lanes, prefetch, row, strip, tail
+from snncell.kernels.intrinsics.memory import heap, heap_rows
 """
 
 

@@ -86,7 +86,7 @@ def test_second_process_compiles_nothing_and_imports_numba_only_for_threads(tmp_
     assert int(kernels) > 0 and int(hits) == 0 and misses == kernels and numba == "True"
     assert int(compiled) == int(kernels) + 1  # and the launcher, which shares units among threads
     before = listing(tmp_path)
-    assert sum(name.endswith(".nbc") for name in before) == int(compiled)
+    assert sum(name.endswith(".py") for name in before) == int(compiled)
 
     (again, hits, misses, compiled, numba, *same), _ = in_a_process(tmp_path)
     assert (again, hits, misses, compiled, numba) == (kernels, kernels, "0", "0", "False")

@@ -16,11 +16,12 @@ SOURCE = """
 import numpy as np
 
 from snncell.kernels.intrinsics import rows
+from snncell.kernels.intrinsics.memory import heap
 
 
 def product(start, stop, count, inner, width, x, y, out):
-    places = np.empty(inner, np.int32)
-    values = np.empty(inner, np.{dtype})
+    places = heap(inner, np.int32)
+    values = heap(inner, np.{dtype})
     rows.multiply_rows(x, y, out, count, inner, width, places, values)
 """
 

@@ -17,7 +17,7 @@ from snncell import Tensor, dtype as dtypes, ops
 from snncell.kernels import scalar as mathematics
 from snncell.kernels.numba import policy
 from snncell.kernels.numba.build import build
-from snncell.kernels.numba.code import function_of, library_digest, of_slots
+from snncell.kernels.numba.code import function_of, library_digest, of_slots, share
 from snncell.kernels.scalar import LOOP
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -139,7 +139,7 @@ def test_compiled_and_python_functions_give_equal_bits(name: str, numbers: Any) 
 def test_loops_of_scalar_functions_are_vectorised(name: str, tmp_path: Path) -> None:
     kind = dtypes.float32
     source = of_slots("applied", SOURCE.format(f"{name}_f4"), ((kind, 1, False), (kind, 1, True)))
-    _, linked = policy.compile_kernel(function_of(tmp_path / "applied.py", source, "applied"))
+    _, linked = policy.compile_kernel(function_of(tmp_path / "applied.py", source, "applied"), share=share)
     text = linked.owner.get_llvm_str()
     assert re.search(r"fmul <\d+ x (float|double)>", text)
 
@@ -154,7 +154,7 @@ def test_loop_with_many_arrays_is_vectorised(arrays: int, count: str, tmp_path: 
     lines += [f"def many(start, stop, {', '.join(pairs)}):", "    n = len(x0)", f"    for i in {count}(n):"]
     lines += [f"        y{n}[i] = y{n}[i] * x{(n + 1) % arrays}[i] * x{n}[i]" for n in range(arrays)]
     source = of_slots("many", "\n".join(lines) + "\n", ((dtypes.float32, 1, False), (dtypes.float32, 1, True)) * arrays)
-    _, linked = policy.compile_kernel(function_of(tmp_path / "many.py", source, "many"))
+    _, linked = policy.compile_kernel(function_of(tmp_path / "many.py", source, "many"), share=share)
     text = linked.owner.get_llvm_str()
     assert bool(re.search(r"fmul <\d+ x float>", text)) == (count == "independent" or arrays == 2)
 
@@ -205,7 +205,13 @@ def test_digest_covers_every_file_that_affects_kernels(monkeypatch: pytest.Monke
     """One additional byte in any of these files changes the digest."""
     assert mathematics.__file__ is not None
     kernels = Path(mathematics.__file__).parent
-    names = "numba/passes.py", "numba/lowering.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
+    names = (
+        *(f"numba/{name}.py" for name in ("inference", "lowering", "passes", "syntax")),
+        "loops.py",
+        "scalar.py",
+        "conv/transforms.py",
+        "conv/taps.py",
+    )
     files = [kernels / name for name in names]
     files += kernels.glob("intrinsics/*.py")
     assert {"rows.py", "panels.py", "elements.py"} <= {file.name for file in files}

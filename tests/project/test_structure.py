@@ -96,9 +96,9 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"products", "eventprop"},
         {"conv", "limits"},
     ],
-    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"broadcast", "panels"}, {"rows"}],
+    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements", "memory"}, {"broadcast", "panels"}, {"rows"}],
     "kernels.numba": [
-        {"files", "lowering", "native", "progress"},
+        {"files", "inference", "lowering", "native", "progress", "syntax"},
         {"passes"},
         {"policy", "store"},
         {"code", "threads"},

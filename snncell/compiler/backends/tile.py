@@ -47,7 +47,7 @@ class Scratch:
         self._left -= (loops.BLOCK + loops.SLACK) * dtype.itemsize
         if self._left >= 0:
             return f"strip({count}, np.{dtype.type.__name__})"
-        return f"np.empty({count} + {loops.SLACK}, np.{dtype.type.__name__})"
+        return f"heap({count} + {loops.SLACK}, np.{dtype.type.__name__})"
 
 
 class PhaseOperands:
@@ -156,7 +156,7 @@ class KernelBlock:
         """Allocate an array of the block, or `rows` of them, in the Value's dtype or another one."""
         dtype = (kind or kind_of(value)).dtype
         if rows:
-            return f"np.empty(({rows}, {self.count(value)}), np.{dtype.type.__name__})"
+            return f"heap_rows({rows}, {self.count(value)}, np.{dtype.type.__name__})"
         return self._scratch.array(self.count(value), dtype)
 
     def step(
@@ -225,7 +225,7 @@ class KernelBlock:
         # Scratch arrays for the events of a row, shared by all products of one shape and dtype.
         name = dtype.type.__name__
         suffix = f"{self.of(x)}_{name}"
-        room = [f"places{suffix} = np.empty({inner}, np.int32)", f"values{suffix} = np.empty({inner}, np.{name})"]
+        room = [f"places{suffix} = heap({inner}, np.int32)", f"values{suffix} = heap({inner}, np.{name})"]
         self.prepare += [line for line in room if line not in self.prepare]
         call = f"rows.multiply_rows({arguments}, tail(places{suffix}, 0), tail(values{suffix}, 0))"
         rounding = Statements().rounding(out, f"{array_of[out]}[i]")

@@ -84,8 +84,11 @@ class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
 @lowers(operator.getitem, "ArrayPart", "Any")
 @lowers(operator.getitem, "Elements", "Any")
 def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    pointer = _element(context, builder, signature, operands)
-    return context.unpack_value(builder, signature.args[0].dtype, pointer)
+    pointer, kind = _element(context, builder, signature, operands), signature.args[0].dtype
+    if kind == types.boolean:  # Numba's code branches
+        byte = builder.load(pointer)
+        return builder.icmp_unsigned("!=", byte, byte.type(0))
+    return context.unpack_value(builder, kind, pointer)
 
 
 @lowers(operator.setitem, "ArrayPart", "Any", "Any")
@@ -107,8 +110,6 @@ class ArrayFields(NamedTuple):
 
 def open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """The fields of the first argument."""
-    if isinstance(signature.args[0], types.Array):  # made by `empty`
-        return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
     return ArrayFields(*(builder.extract_value(operands[0], place) for place in range(2)))
 
 

@@ -75,7 +75,10 @@ def inline(function: _F) -> _F:
 
 
 def call_once(function: _F) -> _F:
-    """Decorate a long function that kernels call; it is not inlined, so a kernel has its code only once."""
+    """Decorate a long function that kernels call; it is not inlined, so a kernel has its code only once.
+
+    The functions of `intrinsics` have machine code of their own, which all kernels share.
+    """
     PENDING.append(("call_once", function))
     return function
 

@@ -102,13 +102,11 @@ def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: An
     return builder.gep(operands[0], [operands[1]], inbounds=True)
 
 
-@lowers(tail, "Array", "Integer")
 @lowers(tail, "Elements", "Integer")
 def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.gep(array_types.open_array(context, builder, signature, operands).data, [operands[1]], inbounds=True)
 
 
-@lowers(row, "Array", "Integer")
 @lowers(row, "Elements", "Integer")
 def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     x = array_types.open_array(context, builder, signature, operands)
@@ -169,6 +167,10 @@ def strip(count: int, kind: Any) -> Any:
 def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     kind = signature.args[0]
     data = _on_stack(builder, context.get_data_type(kind), LANES)
+    if operands[0].type == data.type.pointee and not isinstance(kind, types.Complex):
+        vectors = Vectors(builder, data, LANES * context.get_abi_sizeof(operands[0].type))
+        vectors.store(vectors.spread(operands[0]), data)
+        return data
     for lane in range(LANES):
         context.pack_value(builder, kind, operands[0], builder.gep(data, [int_constant(lane)]))
     return data
@@ -181,7 +183,8 @@ def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> A
 
 def _on_stack(builder: Any, element: Any, count: int) -> Any:
     """Allocate a stack array in the entry block, so that a call inside of a loop returns the same memory each time."""
-    return cgutils.alloca_once(builder, element, size=ir.Constant(ir.IntType(32), count))
+    with builder.goto_entry_block():
+        return builder.alloca(element, size=ir.Constant(ir.IntType(32), count))
 
 
 # --- The arguments of a compiled kernel, in one row of 8-byte slots, so that all kernels have one signature -----------

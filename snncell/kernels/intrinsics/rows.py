@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy import int64
+
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
 from snncell.kernels.intrinsics.elements import line_of, strip, tail
 from snncell.kernels.intrinsics.panels import (
@@ -63,7 +65,7 @@ def add_events(
             if more == 0:
                 result[column] = 0
         for event in range(count):
-            value, given = values[event * graded], tail(y, int(places[event]) * stride)
+            value, given = values[event * graded], tail(y, int64(places[event]) * stride)
             for column in range(whole * line, width):
                 result[column] += value * given[column]
 

@@ -25,7 +25,7 @@ from typing import Any
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics import builtins
 from snncell.kernels.numba import files, policy, progress, store
-from snncell.kernels.numba.native import Code, Linked, link
+from snncell.kernels.numba.native import SHARED, Code, Linked, link
 
 # Modules whose functions kernels import; `library_digest` covers them.
 LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms", "conv.taps"))
@@ -42,14 +42,42 @@ def code_of(name: str, source: str, digested: str) -> tuple[Linked, bool]:
     """
     path, writable = keep(name, source, digested)
 
-    def load(data: bytes) -> Linked | None:
-        return link(Code.unpack(data), policy.provide_runtime)
-
     def make() -> tuple[bytes | None, Linked]:
-        code, linked = policy.compile_kernel(function_of(path, source, name))
+        code, linked = policy.compile_kernel(function_of(path, source, name), share=share)
         return None if code is None else code.pack(), linked
 
-    return load_or_make(path, writable, "nbc", (path.stem, _machine()), load, make)
+    return load_or_make(path, writable, "nbc", (path.stem, _machine()), _load, make)
+
+
+def _load(data: bytes) -> Linked | None:
+    """Link the code in a file, and the functions that it calls; return None if one of them is missing."""
+    code = Code.unpack(data)
+    if not all(share(name) for name in code.needs if name.startswith(SHARED)):
+        return None
+    return link(code, policy.provide_runtime)
+
+
+_shared: dict[str, Linked] = {}
+
+
+def share(symbol: str, make: Callable[[], tuple[Code | None, Linked]] | None = None) -> bool:
+    """Load or compile a function that kernels call by its symbol; False if it is not on disk, and `make` is missing."""
+    if symbol in _shared:
+        return True
+    path, writable = store.place_of(f"{symbol[:40]}_{digest_of(symbol)}")
+    key = _key((path.name, _machine()))
+    file = path.with_name(f"{path.name}.{key.hex()[:16]}.nbc")
+    data = store.read_sealed(file, key) if writable else None
+    linked = None if data is None else _load(data)
+    if linked is None and make is not None:
+        code, linked = make()
+        if writable and code is not None:
+            store.write_sealed(file, key, code.pack())
+    if linked is None:
+        return False
+    import_once("llvmlite.binding").add_symbol(symbol, linked.address)
+    _shared[symbol] = linked
+    return True
 
 
 def load_or_make(
@@ -183,7 +211,13 @@ def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
     # These are the modules that it may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
-    files = "numba/passes.py", "numba/lowering.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
+    files = (
+        *(f"numba/{name}.py" for name in ("inference", "lowering", "passes", "syntax")),
+        "loops.py",
+        "scalar.py",
+        "conv/transforms.py",
+        "conv/taps.py",
+    )
     modules = [folder / name for name in files]
     modules += sorted((folder / "intrinsics").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in modules)).hexdigest()
@@ -210,6 +244,7 @@ def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
     # module by name, so the name is the same in every process, and the module is in `sys.modules`.
     module = ModuleType(f"_snncell_generated_{path.stem}")
     module.__file__ = str(path)
+    module.__dict__["__source__"] = source  # for `syntax`
     sys.modules[module.__name__] = module
     exec(compile(source, str(path), "exec"), module.__dict__)
     function: Callable[..., Any] = getattr(module, name)

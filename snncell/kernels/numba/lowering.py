@@ -1,19 +1,22 @@
 """Lowering of kernels: from Numba's typed statements to LLVM IR with few instructions.
 
 Numba gives memory to each variable that several blocks use, and to each field of a loop over a range. LLVM replaces
-this memory by registers, which takes a part of the compile time. Here, only variables that change have memory.
+this memory by registers, which takes a part of the compile time. Here, only variables that change have memory. The
+implementations of calls are looked up once per process, and no texts are made for errors.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import operator
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from snncell.base.signals import import_once
-from snncell.kernels.intrinsics.builtins import independent
+from snncell.kernels.intrinsics.memory import free
 
-analysis: Any = import_once("numba.core.analysis")
 ir: Any = import_once("numba.core.ir")
+instructions: Any = import_once("llvmlite.ir.instructions")
 llvm: Any = import_once("llvmlite.ir")
 lowering: Any = import_once("numba.core.lowering")
 types: Any = import_once("numba.core.types")
@@ -23,6 +26,8 @@ values: Any = import_once("llvmlite.ir.values")
 
 class DistinctNode(values.MDValue):  # type: ignore[misc]
     """A metadata node that differs from all others, for example the identity of a loop."""
+
+    accesses: Any
 
     def __init__(self, module: Any) -> None:
         super().__init__(module, (), name=str(len(module.metadata)))
@@ -37,113 +42,188 @@ class DistinctNode(values.MDValue):  # type: ignore[misc]
         return self is other
 
 
-class Lower(lowering.Lower):  # type: ignore[misc]
-    """Numba's lowering, without debug information and without what Numba's other passes need, such as constant operands
-    of operators. A kernel that counts references has memory for all variables, and keeps their old values.
+class Builder(llvm.IRBuilder):  # type: ignore[misc]
+    """Emits LLVM IR without structures that are made only to read their fields.
+
+    The type of a structure is part of each instruction on it, and a kernel receives all its arguments in one structure.
     """
 
+    def __init__(self, block: Any) -> None:
+        super().__init__(block)
+        self._made: list[Any] = []
+        self.accesses: Any = None  # the group of accesses to which loads and stores of array elements belong
+        self.heap: list[Any] = []  # where addresses of memory are stored that the function must free
+
+    def insert_value(self, agg: Any, value: Any, idx: Any, name: str = "") -> Any:
+        """Set a field of a structure."""
+        self._made.append(super().insert_value(agg, value, idx, name))
+        return self._made[-1]
+
+    def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
+        """The field of a structure."""
+        while isinstance(idx, int) and isinstance(agg, instructions.InsertValue) and len(agg.indices) == 1:
+            if agg.indices[0] == idx:
+                return agg.operands[1]
+            agg = agg.operands[0]
+        return super().extract_value(agg, idx, name)
+
+    def load(self, ptr: Any, *rest: Any, **named: Any) -> Any:
+        """Load from memory."""
+        return self._grouped(super().load(ptr, *rest, **named), ptr)
+
+    def store(self, value: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
+        """Store to memory."""
+        return self._grouped(super().store(value, ptr, *rest, **named), ptr)
+
+    def _grouped(self, access: Any, pointer: Any) -> Any:
+        # A variable in memory may have its value from the iteration before.
+        if self.accesses and not isinstance(pointer, llvm.AllocaInstr):
+            access.set_metadata("llvm.access.group", self.accesses)
+        return access
+
+    def free_all(self) -> None:
+        """Free the memory that the function has allocated, before it returns."""
+        for block in self.function.blocks if self.heap else ():
+            if isinstance(block.terminator, instructions.Ret):
+                self.position_before(block.terminator)
+                for place in self.heap:
+                    free(self, place)
+
+    def remove_unused(self) -> None:
+        """Remove the structures that no instruction uses."""
+        users: Counter[int] = Counter()
+        for block in self.function.blocks if self._made else ():
+            for each in block.instructions:
+                users.update(map(id, each.operands))
+                users.update(id(value) for value, _ in getattr(each, "incomings", ()))
+        for each in reversed(self._made):
+            if users[id(each)] == 0:
+                users.subtract(map(id, each.operands))
+                each.parent.instructions.remove(each)
+
+
+class Lower(lowering.Lower):  # type: ignore[misc]
+    """Numba's lowering, without debug information, reference counts and constant operands of operators."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        """Declare the function, and begin its code."""
+        super().setup_function(fndesc)
+        self.builder = Builder(self.entry_block)
+        self.call_helper = self.call_conv.init_call_helper(self.builder)
+
     def _find_singly_assigned_variable(self) -> None:
-        if self.context.enable_nrt:
-            super()._find_singly_assigned_variable()
-            return
-        blocks = self.func_ir.blocks
-        before = analysis.compute_cfg_from_blocks(blocks).dominators()
-        number: Counter[str] = Counter()
-        home, used = {}, defaultdict(set)
-        for label, block in blocks.items():
-            for each in block.find_insts(ir.Assign):
-                number[each.target.name] += 1
-                home[each.target.name] = label
-        for label, names in analysis.compute_use_defs(blocks).usemap.items():
-            for name in names:
-                used[name].add(label)
         self._blk_local_varmap: dict[str, Any] = {}
-        # Blocks are lowered in the order of their labels.
-        self._singly_assigned_vars = {
-            name
-            for name, label in home.items()
-            if number[name] == 1 and all(label < other and label in before[other] for other in used[name])
-        }
+        self._singly_assigned_vars = self.fndesc.typemap.keys() - self.func_ir.memory
 
     def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:
         """Allocate memory for a variable."""
-        if self.context.enable_nrt:  # memory must be zero, because the first assignment releases the old value
-            return lowering.cgutils.alloca_once(self.builder, lltype, name=name)
         with self.builder.goto_entry_block():
             return self.builder.alloca(lltype, name=name)
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
         """Assign a value to a variable."""
-        if self.context.enable_nrt or name in self._singly_assigned_vars:
+        if name in self._singly_assigned_vars:
             super().storevar(value, name)
         else:
             self.builder.store(value, self.getvar(name))
 
-    # --- Loops over `independent`: LLVM may vectorise them without checks whether arrays overlap ----------------------
+    def lower(self) -> None:
+        """Lower the function, and add its code to the library."""
+        self.genlower = None
+        self._loops = {header: self._independent_loop() for header in self.func_ir.independent}
+        self._accesses = {x: self._loops[header] for header, body in self.func_ir.independent.items() for x in body}
+        self.lower_normal_function(self.fndesc)
+        self.builder.remove_unused()
+        self.builder.free_all()
+        self.library.add_ir_module(self.module)
 
-    def pre_lower(self) -> None:
-        """Find the innermost loops over `independent`, and make their metadata."""
-        super().pre_lower()
-        self._accesses: dict[int, Any] = {}  # the group of array accesses of the loop to which a block belongs
-        self._loops: dict[int, Any] = {}  # by header: the identity of the loop
-        self._label = 0
-        loops = analysis.compute_cfg_from_blocks(self.blocks).loops()
-        for header, loop in loops.items():
-            inner = not any(other != header and other in loop.body for other in loops)
-            steps = [each.value for label in loop.body for each in self.blocks[label].find_exprs("iternext")]
-            if inner and any(map(self._is_independent, steps)):
-                accesses, own = DistinctNode(self.module), DistinctNode(self.module)
-                parallel = self.module.add_metadata(["llvm.loop.parallel_accesses", accesses])
-                own.operands = (own, parallel)
-                self._loops[header] = own
-                self._accesses |= dict.fromkeys(loop.body, accesses)
+    def _independent_loop(self) -> DistinctNode:
+        """The identity of a loop over `independent`: LLVM may vectorise it without checks whether arrays overlap."""
+        own = DistinctNode(self.module)
+        own.accesses = DistinctNode(self.module)  # the group of its array accesses
+        own.operands = (own, self.module.add_metadata(["llvm.loop.parallel_accesses", own.accesses]))
+        return own
 
-    def _is_independent(self, iterator: Any) -> bool:
-        """True if an iterator is that of `independent(n)`."""
-        begin = self._definition(iterator)
-        call = begin and self._definition(begin.value)
-        return (
-            bool(call)
-            and getattr(call, "op", "") == "call"
-            and getattr(self._definition(call.func), "value", None) is independent
-        )
+    def lower_function_body(self) -> Any:
+        """Lower all blocks."""
+        self._labels = {id(block): label for label, block in self.blocks.items()}
+        return super().lower_function_body()
 
     def lower_block(self, block: Any) -> None:
-        """Lower a block."""
-        self._label = next(label for label, each in self.blocks.items() if each is block)
-        super().lower_block(block)
-
-    def lower_inst(self, inst: Any) -> None:
-        """Lower a statement."""
-        accesses = self._accesses.get(self._label)
-        if accesses is None:
-            super().lower_inst(inst)
-            return
-        known = {block: len(block.instructions) for block in self.function.blocks}
-        super().lower_inst(inst)
-        if isinstance(inst, ir.Jump) and inst.target in self._loops:
-            self.builder.basic_block.terminator.set_metadata("llvm.loop", self._loops[inst.target])
-        elif isinstance(inst, ir.SetItem | ir.StaticSetItem) or (
-            isinstance(inst, ir.Assign) and getattr(inst.value, "op", "") in ("getitem", "static_getitem")
-        ):
-            for block in self.function.blocks:
-                for each in block.instructions[known.get(block, 0) :]:
-                    # A variable in memory may have its value from the iteration before.
-                    if each.opname in ("load", "store") and not isinstance(each.operands[-1], llvm.AllocaInstr):
-                        each.set_metadata("llvm.access.group", accesses)
+        """Lower the statements of a block, without a search for handlers of exceptions and without texts for errors."""
+        loop = self._accesses.get(self._labels[id(block)])
+        for statement in block.body:
+            self.loc = statement.loc
+            if isinstance(statement, ir.Assign):
+                operation = getattr(statement.value, "op", "")
+                self.builder.accesses = loop and operation in ("getitem", "static_getitem") and loop.accesses
+                name = statement.target.name
+                self.storevar(self.lower_assign(self.typeof(name), statement), name)
+            else:
+                self.builder.accesses = loop and isinstance(statement, ir.SetItem) and loop.accesses
+                self.lower_inst(statement)
+                if loop and isinstance(statement, ir.Jump) and self._loops.get(statement.target) is loop:
+                    self.builder.basic_block.terminator.set_metadata("llvm.loop", loop)
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         """Lower an operator with two operands."""
-        context, calls = self.context, self.context.typing_context
-        kinds = self.fndesc.calltypes[expr].args
-        operands = [self._loaded(x, kind) for x, kind in zip((expr.lhs, expr.rhs), kinds, strict=True)]
-        function = calls.resolve_value_type(op)
-        signature = calls.resolve_function_type(function, kinds, {})
-        result = context.get_function(function, signature)(self.builder, operands)
-        return context.cast(self.builder, result, signature.return_type, resty)
+        signature = self.fndesc.calltypes[expr]
+        if op in (operator.floordiv, operator.mod) and {*signature.args, resty} == {types.int64}:
+            number, divisor = (self._loaded(x, types.int64) for x in (expr.lhs, expr.rhs))
+            if isinstance(divisor, llvm.Constant) and divisor.constant > 0:
+                return self._divided(op, number, divisor)
+        return self._converted(op, signature, (expr.lhs, expr.rhs), resty)
+
+    def _divided(self, op: Any, number: Any, divisor: Any) -> Any:
+        """The quotient or the remainder of a division by a positive constant, rounded down. Numba's code branches."""
+        builder, size, quotient = self.builder, divisor.constant, op is operator.floordiv
+        if size & (size - 1) == 0:
+            shift = divisor.type(size.bit_length() - 1)
+            return builder.ashr(number, shift) if quotient else builder.and_(number, divisor.type(size - 1))
+        rest = builder.srem(number, divisor)
+        negative = builder.icmp_signed("<", rest, divisor.type(0))
+        if quotient:
+            return builder.sub(builder.sdiv(number, divisor), builder.zext(negative, divisor.type))
+        return builder.select(negative, builder.add(rest, divisor), rest)
+
+    def lower_getitem(self, resty: Any, expr: Any, value: Any, index: Any, signature: Any) -> Any:
+        """Lower `value[index]`."""
+        return self._converted(operator.getitem, signature, (value, index), resty)
+
+    def lower_setitem(self, target_var: Any, index_var: Any, value_var: Any, signature: Any) -> Any:
+        """Lower `target[index] = value`."""
+        return self._called(operator.setitem, signature, (target_var, index_var, value_var))
+
+    def lower_call(self, resty: Any, expr: Any) -> Any:
+        """Lower a call."""
+        function, signature = self.typeof(expr.func.name), self.fndesc.calltypes[expr]
+        if (
+            isinstance(function, types.Function | types.NumberClass)
+            and len(expr.args) == len(signature.args)
+            and not (expr.kws or expr.vararg or expr.target or isinstance(signature.return_type, types.Phantom))
+            and not any(isinstance(kind, types.BaseTuple) for kind in signature.args)
+        ):
+            return self._converted(function, signature, expr.args, resty)
+        return super().lower_call(resty, expr)
+
+    def _converted(self, function: Any, signature: Any, operands: Sequence[Any], result: Any) -> Any:
+        """The result of a call, as another type."""
+        value = self._called(function, signature, operands)
+        value = self.context.get_dummy_value() if value is None else value
+        return self.context.cast(self.builder, value, signature.return_type, result)
+
+    def _called(self, function: Any, signature: Any, operands: Sequence[Any]) -> Any:
+        """The result of a call, whose implementation is looked up once per process."""
+        values = [self._loaded(x, kind) for x, kind in zip(operands, signature.args, strict=True)]
+        implement, own, libraries = self.context.typing_context.implementation(self.context, function, signature)
+        result = implement(self.context, self.builder, own, values, loc=self.loc)
+        self.context.add_linking_libs(libraries)
+        return result
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
         """Lower an expression to a value of type `resty`."""
+        if expr.op == "unary":
+            return self._converted(expr.fn, self.fndesc.calltypes[expr], [expr.value], resty)
         if expr.op == "call" and isinstance(resty, types.RangeType):
             return self._range(resty, expr.args)
         if expr.op == "getiter" and (step := self._step_of(expr.value)) > 0:
@@ -152,8 +232,10 @@ class Lower(lowering.Lower):  # type: ignore[misc]
             return self._next(resty, expr.value)
         if expr.op in ("pair_first", "pair_second"):
             return self.builder.extract_value(self.loadvar(expr.value.name), int(expr.op == "pair_second"))
-        if expr.op == "static_getitem" and isinstance(self.typeof(expr.value.name), types.BaseTuple):
-            return self.builder.extract_value(self.loadvar(expr.value.name), expr.index)
+        if expr.op == "static_getitem":
+            if isinstance(self.typeof(expr.value.name), types.BaseTuple):
+                return self.builder.extract_value(self.loadvar(expr.value.name), expr.index)
+            return self.lower_getitem(resty, expr, expr.value, expr.index_var, self.fndesc.calltypes[expr])
         return super().lower_expr(resty, expr)
 
     def _loaded(self, variable: Any, kind: Any) -> Any:

@@ -19,6 +19,7 @@ from snncell.errors import KernelMemoryError
 
 _BYTES = bytes.__basicsize__ - 1  # the offset of the first byte within a bytes object
 _WORD = 8
+SHARED = "snncell_"  # how symbols of functions begin that kernels share
 
 
 class Code(NamedTuple):

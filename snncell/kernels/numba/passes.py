@@ -2,14 +2,17 @@
 
 By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
 again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
-inlined overloads, which kernels do not use, and checks after each pass. In the pipeline here, a callee is typed and
-lowered once, and LLVM first sees it as part of the kernel. Types of functions and calls are looked up once per process,
-and there is no static single assignment before type inference. Therefore a variable of a kernel must have one type.
+inlined overloads, which kernels do not use, and checks after each pass. In the pipeline here, a function becomes
+Numba's statements (`syntax.py`), whose types are inferred in one pass (`inference.py`), and then LLVM IR
+(`lowering.py`). A callee is typed and lowered once. It is inlined, or compiled once for all kernels, which call it by a
+symbol. Types and implementations of calls are looked up once per process.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
+import re
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -17,22 +20,25 @@ from typing import Any, NamedTuple
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import PENDING
+from snncell.kernels.numba.inference import infer_types
 from snncell.kernels.numba.lowering import Lower
+from snncell.kernels.numba.native import SHARED
+from snncell.kernels.numba.syntax import statements_of
 
-bytecode: Any = import_once("numba.core.bytecode")
+cgutils: Any = import_once("numba.core.cgutils")
 codegen: Any = import_once("numba.core.codegen")
 compiler: Any = import_once("numba.core.compiler")
 config: Any = import_once("numba.core.config")
 descriptions: Any = import_once("numba.core.funcdesc")
 extending: Any = import_once("numba.extending")
-interpreter: Any = import_once("numba.core.interpreter")
 llvm: Any = import_once("llvmlite.binding")
-postproc: Any = import_once("numba.core.postproc")
 registry: Any = import_once("numba.core.registry")
 targetconfig: Any = import_once("numba.core.targetconfig")
-transforms: Any = import_once("numba.core.transforms")
-typed: Any = import_once("numba.core.typed_passes")
 types: Any = import_once("numba.core.types")
+
+# The functions of these modules that kernels call are compiled once for all kernels. The code of other functions may
+# depend on constants of a kernel.
+SHARED_MODULES = "snncell.kernels.intrinsics."
 
 
 class TypedFunction(NamedTuple):
@@ -43,14 +49,6 @@ class TypedFunction(NamedTuple):
     signature: Any
 
 
-class KernelInterpreter(interpreter.Interpreter):  # type: ignore[misc]
-    """Numba's translation of bytecode, without its rewrites of `with`, dictionaries and starred arguments."""
-
-    def post_process(self, peepholes: Any, func_ir: Any) -> Any:
-        """Return the code as it is."""
-        return func_ir
-
-
 class TypesOfCalls:
     """Numba's typing context, which looks up each function, and each call by the types of its arguments, once."""
 
@@ -58,13 +56,15 @@ class TypesOfCalls:
         self._context = context
         self._found: dict[Any, Any] = {}
         self._values: dict[Any, Any] = {}
+        self._implementations: dict[Any, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def forget_values(self) -> None:
-        """Forget the types of values, because functions have been added to some of them."""
+        """Forget the types and implementations of values, because some have been added."""
         self._values.clear()
+        self._implementations.clear()
 
     def resolve_value_type(self, value: Any) -> Any:
         """The type of a value that is used as a constant."""
@@ -73,6 +73,19 @@ class TypesOfCalls:
         if value not in self._values:
             self._values[value] = self._context.resolve_value_type(value)
         return self._values[value]
+
+    def resolve_getattr(self, kind: Any, name: str) -> Any:
+        """The type of an attribute, such as a function of a module, or None if there is none."""
+        if (kind, name) not in self._values:
+            self._values[kind, name] = self._context.resolve_getattr(kind, name)
+        return self._values[kind, name]
+
+    def resolve_setitem(self, array: Any, index: Any, value: Any) -> Any:
+        """The signature of `array[index] = value`."""
+        key = operator.setitem, (array, index, value)
+        if key not in self._found:
+            self._found[key] = self._context.resolve_setitem(array, index, value)
+        return self._found[key]
 
     def resolve_static_getitem(self, value: Any, index: Any) -> Any:
         """The signature of `value[index]` for a constant index."""
@@ -92,6 +105,19 @@ class TypesOfCalls:
                 self._found[function, arguments] = found
         return found
 
+    def implementation(self, target: Any, function: Any, signature: Any) -> tuple[Any, Any, Any]:
+        """The function that emits the code of a call, its own signature, and libraries that the code needs."""
+        key = function, signature.args, signature.return_type
+        found = self._implementations.get(key)
+        if found is None:
+            if not isinstance(function, types.Type):  # an operator: `+=` is lowered as `+`
+                function = self.resolve_value_type(function)
+                signature = self.resolve_function_type(function, signature.args, {})
+            wrapped = target.get_function(function, signature)
+            found = wrapped._imp, wrapped._sig, getattr(wrapped, "libs", ())
+            self._implementations[key] = found
+        return found
+
 
 @cache
 def types_of_calls() -> TypesOfCalls:
@@ -102,8 +128,43 @@ def types_of_calls() -> TypesOfCalls:
 class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
     """The code library of a kernel, which is optimised once, when all callees are linked in."""
 
-    def _optimize_functions(self, module: Any) -> None:
-        module.data_layout = self._codegen._data_layout
+    _final_module: Any
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """Add LLVM IR, which is not optimised yet."""
+        module = llvm.parse_assembly(cgutils.normalize_ir_text(str(ir_module)))
+        module.name = ir_module.name
+        if next(self._final_module.functions, None) is None:
+            self._final_module = module
+        else:
+            self._final_module.link_in(module)
+
+    def add_linking_library(self, library: Any) -> None:
+        """Add a library with functions that this one calls."""
+        if not isinstance(library, SharedCode):
+            library._ensure_finalized()
+        self._linking_libraries.append(library)
+
+    def shared(self) -> list[SharedCode]:
+        """The functions that this code calls by their symbols, apart from those that they call in turn."""
+        return [library for library in self._callees({}) if isinstance(library, SharedCode)]
+
+    def finalize(self) -> None:
+        """Link the code with that of all functions that it calls, optimise it, and generate machine code."""
+        for library in self._callees({}):
+            if not isinstance(library, SharedCode):
+                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._final_module.verify()
+        self._optimize_final_module()
+        self._finalize_final_module()
+
+    def _callees(self, found: dict[Any, None]) -> dict[Any, None]:
+        for library in self._linking_libraries:
+            if library not in found:
+                found[library] = None
+                if isinstance(library, InlinedCode):
+                    library._callees(found)
+        return found
 
     def _optimize_final_module(self) -> None:
         # Not -O3, which also unswitches loops: that takes a fifth of the compile time and makes no kernel faster
@@ -114,7 +175,6 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
         options.loop_unrolling = False
         builder = llvm.create_pass_builder(self._codegen._tm, options)
         passes = builder.getModulePassManager()
-        passes.add_refprune_pass()
         # Remove unused declarations of Numba's runtime, so that a kernel without calls to it loads without it.
         passes.add_global_dead_code_eliminate_pass()
         passes.add_strip_dead_prototype_pass()
@@ -124,19 +184,24 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
 class InlinedCode(Whole):
     """The code library of a function that is inlined into kernels: it is not optimised and not compiled on its own."""
 
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
+    def finalize(self) -> None:
+        """Let kernels discard the function after inlining it."""
+        for function in self._final_module.functions:
+            if not function.is_declaration:
+                function.linkage = "linkonce_odr"
+        self._shared_module = self._final_module
         self._finalized = True
+
+
+class SharedCode(Whole):
+    """The code library of a function that kernels call by `symbol`: it is compiled once for all kernels."""
+
+    symbol: str
 
 
 def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> TypedFunction:
     """Compile a kernel, a function without a result that is called by its address."""
-    flags = _flags()
-    # Only a kernel that allocates arrays needs reference counts.
-    flags.nrt = "empty" in function.__code__.co_names
-    return _compile_function(function, arguments, types.void, Whole, flags)
+    return _compile_function(function, arguments, types.void, Whole, _flags())
 
 
 def register_pending() -> None:
@@ -161,13 +226,21 @@ def register_pending() -> None:
 def _register(function: Callable[..., Any], inline: bool) -> None:
     compiled: dict[tuple[Any, ...], Any] = {}
 
+    shared = not inline and function.__module__.startswith(SHARED_MODULES)
+
     def of(arguments: tuple[Any, ...]) -> Any:
+        if shared:  # fewer variants
+            arguments = tuple(types.int64 if isinstance(kind, types.Integer) else kind for kind in arguments)
         if arguments not in compiled:
             flags = _flags()
             # LLVM would not inline a long function by itself. A loop with a call is not vectorised, and inside the
             # function LLVM would not know that the caller's arrays do not alias.
             flags.forceinline = inline
-            compiled[arguments] = _compile_function(function, arguments, None, InlinedCode, flags)
+            symbol = None
+            if shared:
+                kinds = "_".join([*function.__module__.split(".")[-1:], function.__name__, *map(str, arguments)])
+                symbol = SHARED + re.sub(r"\W+", "_", kinds)
+            compiled[arguments] = _compile_function(function, arguments, None, InlinedCode, flags, symbol)
         return compiled[arguments]
 
     def signature_of(*arguments: Any) -> Any:
@@ -180,7 +253,14 @@ def _register(function: Callable[..., Any], inline: bool) -> None:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         own = of(signature.args)
         context.active_code_library.add_linking_library(own.library)
-        return context.call_internal(builder, own.fndesc, own.signature, arguments)
+        # Without the test of an error code, because these functions raise no exceptions.
+        callee = context.declare_function(builder.module, own.fndesc)
+        callee.attributes.add("nounwind")
+        operands = context.get_arg_packer(own.fndesc.argtypes).as_arguments(builder, arguments)
+        with builder.goto_entry_block():
+            result, error = (builder.alloca(argument.type.pointee) for argument in callee.args[:2])
+        builder.call(callee, [result, error, *operands])
+        return context.get_returned_value(builder, own.fndesc.restype, builder.load(result))
 
 
 def _flags() -> Any:
@@ -200,28 +280,30 @@ def _library(kind: Any, function: Callable[..., Any]) -> Any:
 
 
 def _compile_function(
-    function: Callable[..., Any], arguments: tuple[Any, ...], returns: Any, library: Any, flags: Any
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    returns: Any,
+    library: Any,
+    flags: Any,
+    symbol: str | None = None,
 ) -> TypedFunction:
-    """From Python bytecode to LLVM IR, for functions of loops and arithmetic."""
-    calls, own = types_of_calls(), _library(library, function)
+    """From Python source to LLVM IR, for functions of loops and arithmetic."""
+    calls, own = types_of_calls(), _library(SharedCode if symbol else library, function)
+    own.symbol = symbol
     target = compiler._make_subtarget(registry.cpu_target.target_context, flags)
     target.typing_context = calls
     with targetconfig.ConfigStack().enter(flags.copy()):
-        identity = bytecode.FunctionIdentity.from_function(function)
-        code = KernelInterpreter(identity).interpret(bytecode.ByteCode(identity))
-        code.blocks = transforms.canonicalize_cfg(code.blocks)
-        typemap, result, of_calls, _ = typed.type_inference_stage(calls, target, code, arguments, returns)
-        if flags.nrt:  # find the last use of each variable
-            postproc.PostProcessor(code).run(emit_dels=True)
+        code = statements_of(function)
+        typemap, result, of_calls = infer_types(calls, target, code, arguments, returns)
         description = descriptions.PythonFunctionDescriptor.from_specialized_function(
             code,
             typemap,
             result,
             of_calls,
-            mangler=target.mangler,
+            mangler=(lambda *_, **__: symbol) if symbol else target.mangler,
             inline=flags.forceinline,
             noalias=flags.noalias,
-            abi_tags=[flags.get_mangle_string()],
+            abi_tags=(),
         )
         with target.push_code_library(own):
             Lower(target, own, description, code).lower()

@@ -39,8 +39,10 @@ def compiles() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "") in ("", "0")
 
 
-def compile_kernel(function: Callable[..., Any]) -> tuple[Code | None, Linked]:
-    """Compile a generated function `(start, stop, slots)`.
+def compile_kernel(
+    function: Callable[..., Any], *, share: Callable[[str, Callable[[], Any]], Any]
+) -> tuple[Code | None, Linked]:
+    """Compile a generated function `(start, stop, slots)`; `share(symbol, make)` provides a function that it calls.
 
     Returns: The code, or None if it is valid only in this process; and the same code linked.
     """
@@ -52,15 +54,21 @@ def compile_kernel(function: Callable[..., Any]) -> tuple[Code | None, Linked]:
     with lock, _without_collection():
         pipeline.register_pending()
         result = pipeline.compile_whole(function, (types.int64, types.int64, types.CPointer(types.int64)))
-        library, symbol = result.library, result.fndesc.llvm_func_name
-        provide_runtime()
-        linked = Linked(library.get_pointer_to_function(symbol), library)
-        module = library._final_module
-        declared = [x.name for x in (*module.functions, *module.global_variables) if x.is_declaration]
-        needs = tuple(name for name in declared if not name.startswith("llvm."))
-        if library.has_dynamic_globals:  # the code contains addresses of this process
-            return None, linked
-        return Code(symbol, needs, library._get_compiled_object()), linked
+        return _machine_code(result.library, result.fndesc.llvm_func_name, share)
+
+
+def _machine_code(
+    library: Any, symbol: str, share: Callable[[str, Callable[[], Any]], Any]
+) -> tuple[Code | None, Linked]:
+    for callee in library.shared():
+        share(callee.symbol, functools.partial(_machine_code, callee, callee.symbol, share))
+    linked = Linked(library.get_pointer_to_function(symbol), library)
+    module = library._final_module
+    declared = [x.name for x in (*module.functions, *module.global_variables) if x.is_declaration]
+    needs = tuple(name for name in declared if not name.startswith("llvm."))
+    if library.has_dynamic_globals:  # the code contains addresses of this process
+        return None, linked
+    return Code(symbol, needs, library._get_compiled_object()), linked
 
 
 @contextlib.contextmanager
