@@ -59,7 +59,7 @@ class Summary:
 
     def names(self, kinds: frozenset[str]) -> bool:
         """Return True if the report names one of these kinds."""
-        return bool(self.more_than_notes() & kinds) or (REFUSED in kinds and REFUSED in self.refused)
+        return bool(self.warnings() & kinds) or (REFUSED in kinds and REFUSED in self.refused)
 
 
 def summarise(case: Any) -> Summary:

@@ -46,7 +46,7 @@ def make_net(kind, dtype="float32"):
     snncell.set_seed(5)
     net = {
         "block": lambda: Block(),
-        "custom reverse": lambda: nn.SequentialCell(nn.Dense(3, 3), Smooth()),
+        "custom gradient": lambda: nn.SequentialCell(nn.Dense(3, 3), Smooth()),
         "inside": lambda: nn.SequentialCell(nn.Dense(3, 3), nn.SequentialCell(Smooth(), Smooth()), nn.Tanh()),
         "spikes": lambda: nn.SequentialCell(nn.TimeDistributed(nn.Dense(1, 2)), nn.MultiStep(nn.LIFNode())),
     }[kind]()
@@ -73,7 +73,7 @@ def results(net, x):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["block", "custom reverse", "inside", "spikes"])
+@pytest.mark.parametrize("kind", ["block", "custom gradient", "inside", "spikes"])
 def test_results_have_equal_bits(kind, dtype):
     net = make_net(kind, dtype)
     twin = copy.deepcopy(net)

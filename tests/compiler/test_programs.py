@@ -93,7 +93,7 @@ def operand_kinds(program):
             return {"p": "Parameter", "s": "Parameter that is written to", "k": "Tensor from outside"}[v.name[0]]
         source = origin.get(v)
         if isinstance(source, Call):
-            return "result of a custom reverse"
+            return "result of a custom gradient"
         inside = any(v in statement.outs for statement in step.body)
         if of_parameters(v):
             return "computed from Parameters, " + ("inside" if inside else "outside")
@@ -129,7 +129,7 @@ def test_programs_cover_all_operations_and_custom_gradient_operands():
     few = {name: n for name, n in (found | kinds).items() if n < 5 and name not in TABLE}
     assert not few
     wanted = ["state", "input of the step", "Parameter", "Parameter that is written to", "Tensor from outside"]
-    wanted += ["result of a custom reverse", "computed from Parameters, inside", "computed from Parameters, outside"]
+    wanted += ["result of a custom gradient", "computed from Parameters, inside", "computed from Parameters, outside"]
     assert set(wanted) <= kinds.keys()
     for name in ("Scan", "Run", "Gradient", "Assign", "Call", "internal_params", "reverse=True", "checkpoint_every"):
         assert found[name] >= 30, name

@@ -50,7 +50,7 @@ class Slope(nn.Cell):
 
 FUNCTIONS = {
     "smooth": lambda x: ops.tanh(x * 2.0) * ops.exp(x) + ops.square(x).sum(),
-    "custom reverses": lambda x: Cubed()(x) * ops.sigmoid(x),
+    "custom gradients": lambda x: Cubed()(x) * ops.sigmoid(x),
     "stopped": lambda x: ops.stop_gradient(x * x) * x + x,
     "returns its input": lambda x: (x, x * 2.0),
     "a factor that the first order stops at": lambda x: Gated()(x, ops.sin(ops.sin(x))),
