@@ -33,7 +33,7 @@ class Narrow(Callback):
         self.layer, self.widths = layer, np.geomspace(LONGEST / 2, 0.5, epochs // 2)
 
     def on_epoch_begin(self, training):
-        self.layer.width = float(self.widths[min(training.epoch, len(self.widths) - 1)])
+        self.layer.width = float(self.widths[min(training.epoch - 1, len(self.widths) - 1)])
 
 
 def network(first, hidden, classes):
