@@ -1,6 +1,6 @@
 """Accuracy of networks with and without learned delays: `python benchmarks/delays.py --write FOLDER`.
 
-Both networks have the same number of learned numbers. The data are synthetic words in the format of SHD
+Both networks have the same number of learned parameters. The data are synthetic words in the format of SHD
 (`snncell.data.SHDLike`). Each word is an order of the same six sounds, so a network must use the times of spikes. The
 settings are those of Hammouamri et al., ICLR 2024, at a smaller size: bins of 10 ms, 140 inputs, LIF neurons with a
 time constant of 10 ms, dropout, and delays up to 250 ms. Delays have a 100 times larger learning rate, and their kernel
@@ -59,7 +59,7 @@ def learned_numbers(net: Any) -> int:
 
 
 def width_without_delays() -> int:
-    """Return the smallest hidden width at which the network without delays has at least as many learned numbers."""
+    """Return the smallest hidden width at which the network without delays has at least as many learned parameters."""
     target, hidden = learned_numbers(network(True, HIDDEN)), HIDDEN
     while learned_numbers(network(False, hidden)) < target:
         hidden += 1
@@ -96,7 +96,7 @@ def report(courses: dict[str, Any], numbers: dict[str, int], options: argparse.N
         "",
         "Test accuracy in percent after the last epoch, mean +- standard deviation over the seeds.",
         "",
-        "| network | learned numbers | accuracy |",
+        "| network | learned parameters | accuracy |",
         "| --- | --- | --- |",
     ]
     for name, course in courses.items():
@@ -130,7 +130,7 @@ def main() -> None:
         numbers[name] = learned_numbers(network(delayed, hidden))
         runs = [list(train(delayed, hidden, options.epochs, seed, data, test)) for seed in range(options.seeds)]
         courses[name] = np.array(runs)
-        print(f"{name}: {numbers[name]:,} learned numbers, test accuracy {courses[name][:, -1]}", flush=True)
+        print(f"{name}: {numbers[name]:,} learned parameters, test accuracy {courses[name][:, -1]}", flush=True)
     text = report(courses, numbers, options)
     print(text)
     if options.write is not None:

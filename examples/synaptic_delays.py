@@ -2,7 +2,7 @@
 
 Each of six lines fires once per sample, from a random start. A class is an order of the lines. If the delays of a
 neuron compensate the times of an order, the neuron gets all spikes at once. The example trains a network with learned
-delays and a network without delays that has as many learned numbers.
+delays and a network without delays that has as many learned parameters.
 """
 
 import sys
@@ -49,7 +49,7 @@ def main(epochs: int = 30, count: int = 1024, classes: int = 8, hidden: int = 32
     orders = np.stack([rng.permutation(LINES) for _ in range(classes)])
     data, test = (Batches(*samples(rng, orders, n), batch_size=64, time_first=True) for n in (count, 1000))
     delayed = nn.DelayedDense(LINES, hidden, LONGEST)
-    more = (hidden * (2 * LINES + 1 + classes)) // (LINES + 1 + classes)  # neurons for as many learned numbers
+    more = (hidden * (2 * LINES + 1 + classes)) // (LINES + 1 + classes)  # neurons for as many learned parameters
     histories = {}
     for name, first, size in (("learned delays", delayed, hidden), ("no delays", nn.Dense(LINES, more), more)):
         net = network(first, size, classes)
@@ -61,7 +61,7 @@ def main(epochs: int = 30, count: int = 1024, classes: int = 8, hidden: int = 32
         result = fit(net, nn.CrossEntropyLoss(), adam, data, epochs, validation=test, progress=False, callbacks=narrow)
         histories[name] = [record["test_accuracy"] for record in result.history]
         learned = sum(p.size for p in net.trainable_params())
-        print(f"{name:<15} {learned} learned numbers, accuracy {histories[name][-1]:.3f}")
+        print(f"{name:<15} {learned} learned parameters, accuracy {histories[name][-1]:.3f}")
     if picture is not None:
         _, ax = plt.subplots(figsize=(6, 3), layout="constrained")
         for name, history in histories.items():

@@ -202,7 +202,7 @@ class Model:
         callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
         dataset_sink_mode: bool = False,
     ) -> dict[str, Any]:
-        """Measure the metrics on data, in prediction mode.
+        """Measure the metrics on data, in evaluation mode.
 
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
@@ -247,7 +247,7 @@ class Model:
         return lambda outs, _target: function(outs[output], outs[label])
 
     def predict(self, *predict_data: Any) -> Any:
-        """The output of the network for the inputs of a batch, compiled, in prediction mode.
+        """The output of the network for the inputs of a batch, compiled, in evaluation mode.
 
         Example:
             >>> snncell.train.Model(nn.ReLU()).predict(Tensor([-1.0, 2.0]))

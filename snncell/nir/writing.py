@@ -34,7 +34,7 @@ def to_nir(
 ) -> Any:
     """Export a Cell on (T, B, ...) to a NIR graph, which you can write to a file with `nir.write(path, graph)`.
 
-    The graph is the network in prediction mode: without dropout, and with batch normalisation folded into the weights
+    The graph is the network in evaluation mode: without dropout, and with batch normalisation folded into the weights
     before it. A neuron that keeps k of its potential in a step gets tau = dt / (1 - k), or -dt / ln(k) with
     method="exponential". `from_nir` with the same dt and method then gives the same steps.
 

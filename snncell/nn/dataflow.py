@@ -96,7 +96,7 @@ class DataFlow:
     reported likewise. A construct can only add Signals and pass them on; other uses and unknown own Cells are errors.
 
     Args:
-        net: the network. It runs in prediction mode; all changes are undone afterwards.
+        net: the network. It runs in evaluation mode; all changes are undone afterwards.
         error: makes an exception from a text that begins with the name of a Cell.
         takes: the operations that a construct may contain, for messages.
         path: the path of the network within a larger one.

@@ -109,7 +109,7 @@ def report(
     are too narrow, gradients that explode, vanish or are missing, updates of the wrong size, and the origin of a NaN.
     `Finding` lists all kinds. Tables and figures follow, all in one file.
 
-    The net is called on the batch, in its current mode (training or prediction), and on each half of the batch if there
+    The net is called on the batch, in its current mode (training or evaluation), and on each half of the batch if there
     is a loss. Each `Stateful` starts from rest. Afterwards Parameters, kept states, the optimiser and the random
     numbers are restored bit for bit, even after an error.
 

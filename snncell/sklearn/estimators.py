@@ -96,7 +96,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
             if anew:
                 net = network_of(type(self).__name__, settings, samples[:1], outputs)
                 self.__dict__.pop("n_iter_", None)  # so that an interrupted training leaves no fitted estimator
-                self.net_ = net.set_train(False)  # prediction mode; `train.fit` restores it after training
+                self.net_ = net.set_train(False)  # evaluation mode; `train.fit` restores it after training
                 self.optimiser_ = optimiser_of(type(self).__name__, settings, self.net_)
                 self.history_, self._seed, self._size = [], seed, settings["batch_size"]
                 self._forward = jit(self.net_)

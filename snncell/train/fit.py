@@ -87,7 +87,7 @@ def fit(
 
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
-            of their input. `fit` trains the net in training mode and evaluates it in prediction mode. At the end
+            of their input. `fit` trains the net in training mode and evaluates it in evaluation mode. At the end
             each Cell gets back the mode that it had before. Each `Stateful` is reset before a pass over the data. If
             the loss or accuracy has an argument `lengths`, it gets the `lengths` that the net gets.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.

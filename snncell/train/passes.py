@@ -43,7 +43,7 @@ def evaluate(
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
     prefetch: bool | None = None,
 ) -> Means:
-    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction mode.
+    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in evaluation mode.
 
     Arguments are those of `fit`, without shuffling. States start at rest, and are restored afterwards, like modes.
 
@@ -118,7 +118,7 @@ def measure_means(
     processes: OneProcess,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """The means of all numbers over one pass through the data, in prediction mode; `around` wraps the step."""
+    """The means of all numbers over one pass through the data, in evaluation mode; `around` wraps the step."""
     begin_pass(parts, training=False)
     measurements = Measurements()
     with watch_metrics(parts[0], monitored) as recorded, count_batches(source, who, processes, prefetch) as batches:

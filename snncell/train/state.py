@@ -239,7 +239,7 @@ def _from_json(text: str, what: str) -> dict[str, Any]:
 
 
 def begin_pass(parts: Sequence[Any], training: bool) -> None:
-    """Put all Cells of net and loss into training or prediction mode, and reset the states of each `Stateful`."""
+    """Put all Cells of net and loss into training or evaluation mode, and reset the states of each `Stateful`."""
     for cell in cells_of(*parts):
         cell.training = training
     for stateful in find_statefuls(*parts):

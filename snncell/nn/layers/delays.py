@@ -139,18 +139,19 @@ class DelayedDense(Ranged, Cell):
     delay. So start with a large `width`, and let it shrink during training: assign `layer.width` between two training
     steps, for example in a callback.
 
-    Delays are clipped to [0, max_delay] at each write, also by an optimiser. They are counted in steps, while weights
-    are small numbers, so their learning rate should be about 100 times as large: use parameter groups.
+    Delays are clipped to [0, max_delay] at each write, also by an optimiser. A delay may have to change by many steps,
+    a weight only by a fraction of 1. So give delays about 100 times the learning rate of the weights, by parameter
+    groups.
 
     After `set_train(False)`, each synapse has a single delay: p rounded to a whole step. Neuromorphic chips have such
     delays. In this mode p has no gradient.
 
-    A new Cell is in prediction mode. Call `set_train()` in your own training loop; `train.fit` and
+    A new Cell is in evaluation mode. Call `set_train()` in your own training loop; `train.fit` and
     `train.training_step` call it for you.
 
-    Spikes are processed as events. The gradient of x and, for a dense x, the gradients of w and p are computed by
-    Fourier transforms over time if that saves work. Their rounding errors are then relative to the largest gradient of
-    nearby time steps, and a NaN in the gradient of y reaches the gradients of these steps, too.
+    If few elements of x are nonzero, the others are skipped. The gradient of x and, for a dense x, the gradients of w
+    and p are computed by Fourier transforms over time if that saves work. Their rounding errors are then relative to
+    the largest gradient of nearby time steps, and a NaN in the gradient of y reaches the gradients of these steps, too.
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
@@ -235,7 +236,7 @@ class DelayedDense(Ranged, Cell):
     def taps(self) -> Tensor:
         """The weight of each synapse at each delay in the current mode: (max_delay + 1, in_channels, out_channels).
 
-        In training mode the weights are w k(d - p). In prediction mode they are w at the rounded delay, and 0
+        In training mode the weights are w k(d - p). In evaluation mode they are w at the rounded delay, and 0
         elsewhere.
         """
         weights, delays = self.weight.T, self.delay.T
@@ -257,7 +258,7 @@ class DelayedDense(Ranged, Cell):
 
 
 class DelayedConv1d(Cell):
-    """1D convolution with a learned delay for each synapse (DCLS): over channels, an axis of places, and time.
+    """1D convolution with a learned delay for each synapse (DCLS): over channels, a spatial axis, and time.
 
         y[t, :, o, l] = sum_c sum_k sum_d w[o, c, k] kernel(d - p[o, c, k]) x[t - d, :, c, l stride + k dilation] + b[o]
 
