@@ -211,11 +211,12 @@ def test_end_beyond_the_largest_float32():
     assert found.shape == (1, 2, 1)
 
 
-def test_neurons_of_a_layer_do_not_affect_each_other(rng):
-    layer, times = layer_of("ALIF", rng, 19, 3), times_of(rng)
+@pytest.mark.parametrize(("kind", "step"), [("ALIF", 1.0), ("LIF", None)])
+def test_neurons_of_a_layer_do_not_affect_each_other(rng, kind, step):
+    layer, times = layer_of(kind, rng, 19, 3, step=step), times_of(rng)
     found = layer(times).asnumpy()
     few = nn.EventDense(
-        layer.neuron, 4, 2, t_max=60.0, step=1.0, spikes=3, weight_init=layer.weight[17:], dtype="float64"
+        layer.neuron, 4, 2, t_max=60.0, step=step, spikes=3, weight_init=layer.weight[17:], dtype="float64"
     )
     np.testing.assert_array_equal(few(times[1:]).asnumpy(), found[1:, 17:])
 
@@ -323,9 +324,9 @@ def test_gradient_does_not_depend_on_the_scale_of_the_condition(rng):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("batch", [3, 70])
-def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch):
-    layer, times = layer_of("ALIF", rng, 40, 3, max_delay=3.0, step=0.5), times_of(rng, batch)
+@pytest.mark.parametrize(("batch", "kind", "step"), [(3, "ALIF", 0.5), (70, "ALIF", 0.5), (70, "LIF", None)])
+def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch, kind, step):
+    layer, times = layer_of(kind, rng, 40, 3, max_delay=3.0, step=step), times_of(rng, batch)
     results = []
     for threads in (False, True):
         monkeypatch.setattr(solver_adjoint, "PARALLEL_SIZE", 1 if threads else 1 << 60)

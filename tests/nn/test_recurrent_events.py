@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -82,7 +83,12 @@ def solved(weights, recurrent, spikes, delayed, dtype="float64", neuron=None, st
 
 
 EVERY = ("times", "states", "maximum")
-KINDS = {"closed form": (closed, False), "solver": (solved, False), "solver with delays": (solved, True)}
+KINDS = {
+    "closed form": (closed, False),
+    "solver": (solved, False),
+    "solver with delays": (solved, True),
+    "exact with delays": (partial(solved, step=None), True),
+}
 
 
 def draw(rng, kind, spikes=None, neurons=None, **options):

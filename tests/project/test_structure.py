@@ -113,7 +113,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"direct"},
     ],
     "kernels.eventprop": [
-        {"spike_times"},
+        {"exponential", "spike_times"},
         {"adjoint", "solver"},
         {"cuda", "recurrent", "solver_adjoint"},
         {"recurrent_solver"},
@@ -149,7 +149,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"narrow", "products_in_loops"},
     ],
     "compiler.backends": [
-        {"expressions"},
+        {"event_flow", "expressions"},
         {"event_neuron", "groups", "tile"},
         {"event_products"},
         {"cpu_loop", "cuda_loop"},

@@ -1,8 +1,8 @@
 """Event-driven neurons: generate the functions of the solver kernels from a neuron's traced equations.
 
 `kernels/eventprop/solver.py` calls these functions. A neuron's methods are traced for a layer of neurons, so their
-instructions must be elementwise. The step of the solver (Runge-Kutta, fourth order) and all gradients are traced too,
-so that a user writes no derivative.
+instructions must be elementwise. The step of the solver (the closed form of `event_flow.py`, or one of the Runge-Kutta
+method of fourth order) and all gradients are traced too, so that a user writes no derivative.
 """
 
 from __future__ import annotations
@@ -14,18 +14,40 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.compiler.backends import event_flow
+from snncell.compiler.backends.event_flow import Form, forms_of
 from snncell.compiler.backends.expressions import Statements, as_scalar, file_head
 from snncell.compiler.ir.operations import is_elementwise
-from snncell.compiler.ir.program import interpret
+from snncell.compiler.ir.program import Program, interpret
 from snncell.compiler.passes.simplify import canonical_program
 from snncell.errors import ArgumentError
+from snncell.kernels.eventprop.exponential import exponential
 from snncell.kernels.loops import LANES, indent
+from snncell.kernels.numba.code import source_of
+from snncell.kernels.scalar import LOOP
 from snncell.tape.state import TRACING, Value, settings
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 from snncell.tape.transforms import vjp
 
 KIND = np.dtype(np.float64)
+EXACT = "flow", "flow_back", "course", "turn", "probe"  # functions of closed forms, whose numbers are those of snncell
+# In place of the functions that only closed forms have.
+INEXACT = """\
+@inline
+def course(y, z, p, out):
+    pass
+
+
+@inline
+def probe_one(y, length, p, out, lane):
+    pass
+
+
+@inline
+def turn_one(y, p, out, lane):
+    pass
+"""
 
 
 class _EquationTrace(Trace):
@@ -48,40 +70,68 @@ class _EquationTrace(Trace):
         return captured | parameters | {value: self.read[place] for place, (_, value) in self.constants.items()}
 
 
+class _Literals(Statements):
+    """Statements with numbers in their text. They must be those of snncell, because others would need other kernels."""
+
+    def _scalar(self, number: Any, instruction: Any, dtype: Any) -> str:
+        return repr(as_scalar(number, dtype))
+
+
+class _Method:
+    """A traced method of a neuron, as a function of `count` Tensors and all constants.
+
+    The Program reads the constants at `places`. `who` is the name of the method in errors.
+    """
+
+    def __init__(self, program: Program, count: int, places: list[int], who: str) -> None:
+        self.program, self.count, self.places, self.who = program, count, places, who
+
+    def __call__(self, *given: Tensor) -> list[Tensor]:
+        own = [*given[: self.count], *(given[self.count + place] for place in self.places)]
+        results = interpret(self.program, own)
+        present: Any = TRACING.trace
+        if present is not None:  # the instructions keep the user's lines
+            for new, old in zip(reversed(present.instructions), reversed(self.program.instructions), strict=False):
+                new.line = old.line
+        return results
+
+    def forms(self, constants: Sequence[Tensor], ones: Tensor) -> list[Form]:
+        """Its results as linear forms of the states."""
+        return forms_of(self.program, self.count, [constants[place] for place in self.places], ones, self.who)
+
+
 class EquationsOfNeuron:
     """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
 
     `constants` are the Tensors and Parameters that the equations read. A neuron's array p has its constants, then the
     Python `numbers` in the equations. `states` counts the states of the kernels: those of the neuron, and if it has a
     refractory period, the time that is left of it.
+
+    The steps are in closed form if `exact`. Then the equations must be linear, and with `watched` the read-out too.
     """
 
-    def __init__(self, neuron: Any, neurons: int, who: str) -> None:
-        self.neuron, self.neurons, self.who = neuron, neurons, who
+    def __init__(self, neuron: Any, neurons: int, who: str, exact: bool = False, watched: bool = False) -> None:
+        self.neuron, self.neurons, self.who, self.exact = neuron, neurons, who, exact
+        self._dynamics_held: _Method | None = None  # those of the refractory period
         self.constants: list[Tensor] = []
         own: int = neuron.states
         period = neuron.refractory_period
         refractory = isinstance(period, Tensor) or period != 0.0
         states = self.states = own + refractory
-        functions = self._equations(own)
-        if refractory:
-            functions = self._held(functions, own)
+        methods = self._equations(own)
+        functions = self._held(methods, own) if refractory else methods
         dynamics, condition, receive, reset, readout = functions
+        if exact:
+            self._coefficients(methods, watched)
 
         def flow(*given: Tensor) -> list[Tensor]:
-            """One step of the Runge-Kutta method of fourth order."""
+            """One step."""
             y, left, length, constants = given[:own], given[own:states], given[states], given[states + 1 :]
-
-            def moved(slopes: Sequence[Tensor], time: Tensor) -> list[Tensor]:
-                return [one + slope * time for one, slope in zip(y, slopes, strict=True)]
-
-            half = length * 0.5
-            first = dynamics(*y, *left, *constants)
-            second = dynamics(*moved(first, half), *left, *constants)
-            third = dynamics(*moved(second, half), *left, *constants)
-            fourth = dynamics(*moved(third, length), *left, *constants)
-            slopes = [a + (b + c) * 2.0 + d for a, b, c, d in zip(first, second, third, fourth, strict=True)]
-            return [*moved(slopes, length / 6.0), *((x - length).where(x > 0.0, 0.0) for x in left)]
+            if exact:
+                after = event_flow.flow(self._linear(constants, left)[0], y, length, methods[0].who)
+            else:
+                after = _runge_kutta(lambda *y: dynamics(*y, *left, *constants), y, length)
+            return [*after, *((x - length).where(x > 0.0, 0.0) for x in left)]
 
         y, p, slopes = (_elements(*each) for each in (("y", states), ("p", len(self.constants)), ("gradient", states)))
         before, more = states + len(p), states + 1 + len(p)
@@ -100,7 +150,8 @@ class EquationsOfNeuron:
             self._text("jump_back", "gradient out", _back(reset, before, states), [*y, *p, *slopes]),
             self._text("condition_back", "out", _back(condition, before, states), [*y, *p]),
             self._text("readout_back", "out", _back(readout, before, states), [*y, *p]),
-            f"REFRACTORY = {int(refractory)}\n",
+            f"REFRACTORY = {int(refractory)}\nEXACT = {int(exact)}\n",
+            *([source_of(exponential), *self._extrema(methods, flow, p)] if exact else [INEXACT]),
         ]
         head = file_head(self._instructions, more="from snncell.kernels.intrinsics.builtins import call_once, inline\n")
         self.source = "\n\n".join([head, *texts])
@@ -115,7 +166,7 @@ class EquationsOfNeuron:
 
     # --- tracing ------------------------------------------------------------------------------------------------------
 
-    def _equations(self, states: int) -> tuple[Callable[..., list[Tensor]], ...]:
+    def _equations(self, states: int) -> tuple[Any, ...]:
         """Trace dynamics, spike condition, input spike, reset and read-out, functions of the states and constants."""
         neuron = self.neuron
         return (
@@ -136,7 +187,7 @@ class EquationsOfNeuron:
             return neuron.refractory_period
 
         dynamics, condition, receive, reset, readout = functions
-        held_dynamics = self._traced(neuron.refractory_dynamics, states, states)
+        held_dynamics = self._dynamics_held = self._traced(neuron.refractory_dynamics, states, states)
         held_receive = _weight_last(self._traced(neuron.refractory_input_spike, states + 1, states), states)
         period = self._traced(refractory_period, states, 1)
 
@@ -164,8 +215,8 @@ class EquationsOfNeuron:
             lambda *given: readout(*given[:states], *given[states + 1 :]),
         )
 
-    def _traced(self, method: Callable[..., Any], count: int, results: int) -> Callable[..., list[Tensor]]:
-        """Trace a method of the neuron; return it as a function of `count` inputs and all constants."""
+    def _traced(self, method: Callable[..., Any], count: int, results: int) -> _Method:
+        """Trace a method of the neuron, which takes `count` Tensors."""
         trace = _EquationTrace(self.who)
         name = f"{self.who}: {method.__name__} of {type(self.neuron).__name__}"
         with settings(trace=trace, tape=None):
@@ -192,17 +243,7 @@ class EquationsOfNeuron:
         own = [*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)]
         tensors = trace.tensors()
         places = [self._place(tensors[value]) for value in own[count:]]
-        plain = program._replace(inputs=own, parameters={}, constants=[])
-
-        def run(*given: Tensor) -> list[Tensor]:
-            results = interpret(plain, [*given[:count], *(given[count + place] for place in places)])
-            present: Any = TRACING.trace
-            if present is not None:  # the instructions keep the user's lines
-                for new, old in zip(reversed(present.instructions), reversed(plain.instructions), strict=False):
-                    new.line = old.line
-            return results
-
-        return run
+        return _Method(program._replace(inputs=own, parameters={}, constants=[]), count, places, name)
 
     def _place(self, x: Tensor) -> int:
         """The number of a constant, which is new or known."""
@@ -211,6 +252,60 @@ class EquationsOfNeuron:
                 return place
         self.constants.append(x)
         return len(self.constants) - 1
+
+    # --- closed form --------------------------------------------------------------------------------------------------
+
+    def _coefficients(self, methods: tuple[Any, ...], watched: bool) -> None:
+        """Find the linear forms of the equations. Their coefficients become constants, and so get their gradients."""
+        dynamics, condition, _, _, readout = methods
+        ones, own = Tensor(1.0, dtypes.float64), [x.astype(dtypes.float64) for x in self.constants]
+
+        def placed(method: _Method | None) -> list[Form]:
+            forms = [] if method is None else method.forms(own, ones)
+            return [{place: self._place(x) for place, x in form.items()} for form in forms]
+
+        self._forms = [placed(x) for x in (dynamics, self._dynamics_held, condition, readout if watched else None)]
+
+    def _linear(self, constants: Sequence[Tensor], left: Sequence[Tensor]) -> tuple[list[Form], Form, Form]:
+        """The slopes of the states, the condition and the read-out as linear forms."""
+        forms: list[list[Form]] = [
+            [{place: constants[own] for place, own in form.items()} for form in each] for each in self._forms
+        ]
+        slopes, held, (of_condition,), of_readout = forms
+        if left:
+            ones = _ones(left[0])
+            slopes = [event_flow.select(left[0] > 0.0, *pair, ones) for pair in zip(held, slopes, strict=True)]
+            of_condition = event_flow.select(left[0] > 0.0, {}, of_condition, ones)
+        return slopes, of_condition, of_readout[0] if of_readout else {}
+
+    def _extrema(self, methods: tuple[Any, ...], flow: Callable[..., list[Tensor]], p: Any) -> list[str]:
+        """The functions that find crossings and extrema between events; see `solver.py`."""
+        own, states, (_, condition, _, _, readout) = self.neuron.states, self.states, methods
+
+        def course(*given: Tensor) -> list[Any]:
+            y, left, constants = given[:own], given[own:states], given[states:]
+            slopes, of_condition, of_readout = self._linear(constants, left)
+            slope, curve = event_flow.course(slopes, of_condition, y)
+            return [slope, event_flow.course(slopes, of_readout, y)[0], curve]
+
+        def turn(*given: Tensor) -> list[Any]:
+            y, left, constants = given[:own], given[own:states], given[states:]
+            slopes, of_condition, of_readout = self._linear(constants, left)
+            pairs = (of_condition, condition.who), (of_readout, readout.who)
+            return [event_flow.turn(slopes, form, y, who) for form, who in pairs]
+
+        def probe(*given: Tensor) -> list[Any]:
+            constants = given[states + 1 :]
+            after = flow(*given)[:own]
+            slopes, of_condition, _ = self._linear(constants, given[own:states])
+            return [event_flow.value_of(of_condition, after), *event_flow.course(slopes, of_condition, after)]
+
+        y, left = _elements("y", states), [("y", place) for place in range(own, states)]
+        return [
+            self._text("course", "z out", course, [*_elements("z", own), *left, *p], both=True),
+            self._text("turn", "out", turn, [*y, *p]),
+            self._text("probe", "length out", probe, [*y, ("length", 0), *p]),
+        ]
 
     # --- source -------------------------------------------------------------------------------------------------------
 
@@ -227,6 +322,8 @@ class EquationsOfNeuron:
             values = [None if x is None else trace.lift(x) for x in outs]
         program = canonical_program(trace, [value for value in values if value is not None])
         statements, known = Statements(self._scalars), len(self._scalars)
+        if self.exact and name in EXACT:
+            statements = _Literals(self._scalars, LOOP | {"exp": "exponential({0})"})
         for value, (array, place) in zip(program.inputs, elements, strict=True):
             statements.load(value, f"{array}[{place * LANES} + i]")
         # Constants of the neuron are inputs here, so that these are the zeros of gradients.
@@ -273,6 +370,21 @@ def _back(function: Callable[..., list[Tensor]], count: int, gap: int | None = N
         return grads if gap is None else [*grads[:gap], None, *grads[gap:]]
 
     return back
+
+
+def _runge_kutta(dynamics: Callable[..., list[Tensor]], y: Sequence[Tensor], length: Tensor) -> list[Tensor]:
+    """The states after one step of the Runge-Kutta method of fourth order."""
+
+    def moved(slopes: Sequence[Tensor], time: Tensor) -> list[Tensor]:
+        return [one + slope * time for one, slope in zip(y, slopes, strict=True)]
+
+    half = length * 0.5
+    first = dynamics(*y)
+    second = dynamics(*moved(first, half))
+    third = dynamics(*moved(second, half))
+    fourth = dynamics(*moved(third, length))
+    slopes = [a + (b + c) * 2.0 + d for a, b, c, d in zip(first, second, third, fourth, strict=True)]
+    return moved(slopes, length / 6.0)
 
 
 def _ones(like: Tensor) -> Tensor:

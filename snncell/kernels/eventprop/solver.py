@@ -1,9 +1,14 @@
-"""Spike times of any neuron with continuous dynamics, and their exact gradients, by a Runge-Kutta solver.
+"""Spike times of any neuron with continuous dynamics, and their exact gradients, by Runge-Kutta steps or closed forms.
 
 The functions `flow`, `condition`, `receive` and `jump`, and their vector-Jacobian products, are generated from the
 user's neuron (`compiler/backends/event_neuron.py`). A group of LANES neurons is simulated together, so that a step is
 computed in vectors (LLVM does not vectorise loops over fewer than 16 elements). Each neuron (lane) has its own time:
 its next step ends at its next input spike, or after `STEP`. Only spikes are computed lane by lane.
+
+The steps of neurons with linear equations are in closed form (`EXACT`). They have no longest length, and end at input
+spikes. Between two of these, the condition and `readout` have at most one extremum. A step ends there too if the
+condition changes its sign in between, or if the read-out has a new maximum. So no crossing is missed, and spikes and
+maxima are exact. As the flow is exact, gradients do not depend on the ends of steps.
 
 `solver_adjoint.py` repeats the simulation of a group, and goes back through its steps.
 
@@ -17,7 +22,7 @@ from typing import Any
 
 from numpy import float64, inf, nan
 
-from snncell.kernels.eventprop.spike_times import put_in_order
+from snncell.kernels.eventprop.spike_times import approach, put_in_order
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
 from snncell.kernels.intrinsics.elements import copy, row, tail
 from snncell.kernels.loops import LANES
@@ -29,10 +34,17 @@ flow_one: Any = None  # (y, length, p, z, lane)
 condition: Any = None  # (y, p, out): at least 0 where a neuron spikes
 condition_one: Any = None
 readout: Any = None  # (y, p, out): the number whose maximum over time is an output
+readout_one: Any = None
 receive_one: Any = None  # (y, weight, p, z, lane): the states after an input spike
 jump_one: Any = None  # (y, p, z, lane): the states after a spike
+# Of closed forms. The rows of `course` are slopes of the condition and of `readout`, and the second derivative of the
+# condition, at z in the dynamics of y; those of `turn` the times at which the slopes are 0, if they are above 0.
+course: Any = None  # (y, z, p, out)
+probe_one: Any = None  # (y, length, p, out, lane): the condition after a time, and its derivatives
+turn_one: Any = None  # (y, p, out, lane)
 
 REFRACTORY: Any = None  # 1 if the last state is the time that is left of the refractory period, otherwise 0
+EXACT: Any = None  # 1 if steps are in closed form, otherwise 0
 
 # The end of a lane's step: after the time STEP, at the end of a refractory period, at a spike, at an input spike, or at
 # the end of the simulation. The ends of periods and input spikes can cause a spike at once. IDLE lanes have ended
@@ -43,6 +55,8 @@ STEP, END, LEAST, FINAL = range(4)
 ITERATIONS = 120
 MOST_STEPS = 10_000_000  # of a neuron
 REGULAR = 12  # bisection makes every second iteration after these, so at least 54
+CONDITION, READOUT, CURVE = range(3)  # rows of `course` and `turn`
+BISECTIONS = 1100  # as many as there are exponents and digits of a float64
 
 
 @call_once
@@ -86,15 +100,107 @@ def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, belo
     return high if second >= 0.0 else nan
 
 
+@call_once
+def exact_crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, below: Any, courses: Any, lane: Any) -> Any:
+    """As `crossing`, by Halley's method in an interval; `courses` has that of `course` at the start, and memory."""
+    s, early, late, missing = 0.0, 0.0, longest, -below[lane]
+    slope, curve, out = courses[lane], courses[CURVE * LANES + lane], tail(courses, 3 * LANES)
+    for _ in range(BISECTIONS):
+        s, done = approach(s, early, late, missing, slope, curve)
+        if done:
+            break
+        length[lane] = s
+        probe_one(y, length, p, out, lane)
+        missing, slope, curve = -out[lane], out[LANES + lane], out[2 * LANES + lane]
+        if missing > 0.0:
+            early = s
+        else:
+            late = s
+        if not late - early > 1e-16 * late:
+            break
+    length[lane] = s
+    flow_one(y, length, p, z, lane)
+    return s if missing == missing else nan
+
+
+@call_once
+def end_at_extremum(
+    which: Any, lane: Any, y: Any, z: Any, x: Any, p: Any, states: Any, kind: Any, lane_values: Any, highest: Any
+) -> None:
+    """End a lane's step at the extremum of the condition or the read-out if that matters; x is memory for states."""
+    value, maximum, _place = highest
+    _now, length, _weight, above, below, _places = lane_values
+    last, turns, whole = tail(value, 4 * LANES), tail(value, 7 * LANES), length[lane]
+    turn_one(y, p, turns, lane)
+    s = turns[which * LANES + lane]
+    if 0.0 < s < whole:
+        length[lane] = s
+        flow_one(y, length, p, x, lane)
+        if which == READOUT:
+            readout_one(x, p, value, lane)
+            matters = value[lane] > maximum[lane]
+        else:
+            condition_one(x, p, value, lane)
+            matters = (value[lane] < 0.0) != (below[lane] < 0.0)
+        if matters:
+            kind[lane] = FULL
+            for k in range(states):
+                z[k * LANES + lane] = x[k * LANES + lane]
+            condition_one(z, p, above, lane)
+            probe_one(y, length, p, turns, lane)
+            last[lane] = turns[LANES + lane]
+        else:
+            length[lane] = whole
+
+
 @inline
-def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, y: Any, rest: Any, constants: Any) -> None:
+def may_reach(lane: Any, length: Any, above: Any, below: Any, first: Any, last: Any) -> Any:
+    """True if the condition may have a maximum within a step that is not below 0: where it curves down at both ends, it
+    is below both tangents, otherwise below the first one if it curves down there.
+    """
+    rise, fall = first[lane], last[lane]
+    if not rise > 0.0 >= fall:
+        return False
+    if first[CURVE * LANES + lane] > 0.0:
+        return True
+    until = length
+    if last[CURVE * LANES + lane] < 0.0:
+        until = (above[lane] - below[lane] - fall * length) / (rise - fall)
+    return below[lane] + rise * until >= 0.0
+
+
+@inline
+def end_at_extrema(
+    lanes: Any, y: Any, z: Any, x: Any, p: Any, states: Any, kind: Any, lane_values: Any, watched: Any, highest: Any
+) -> None:
+    """End the steps of lanes at extrema that matter; by the signs of the slopes, most steps have no extremum."""
+    value, _maximum, _place = highest
+    _now, length, _weight, above, below, _places = lane_values
+    first, last = tail(value, LANES), tail(value, 4 * LANES)
+    course(y, y, p, first)
+    course(y, z, p, last)
+    for lane in range(lanes):
+        if kind[lane] != IDLE:
+            if watched != 0 and first[READOUT * LANES + lane] > 0.0 >= last[READOUT * LANES + lane]:
+                end_at_extremum(READOUT, lane, y, z, x, p, states, kind, lane_values, highest)
+            under = below[lane] < 0.0
+            if (above[lane] < 0.0) == under and (
+                may_reach(lane, length[lane], above, below, first, last) if under else first[lane] < 0.0 <= last[lane]
+            ):
+                end_at_extremum(CONDITION, lane, y, z, x, p, states, kind, lane_values, highest)
+
+
+@inline
+def begin_steps(
+    lanes: Any, kind: Any, events: Any, now: Any, length: Any, places: Any, y: Any, rest: Any, constants: Any
+) -> None:
     """Choose the length of each lane's next step: until its next input spike or the end, at most STEP.
 
     Row `rest` of y is the time that is left of a refractory period. A step ends at the end of the period. The kind is
     FULL for the length STEP, otherwise LAST; `end_step` replaces it.
     """
     when, _which, apart, counts, _of_each = events
-    for lane in range(LANES):
+    for lane in range(lanes):
         length[lane] = 0.0
         if kind[lane] != IDLE:
             event = places[lane]
@@ -108,7 +214,7 @@ def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, y: A
 @call_once
 def end_step(
     lane: Any, n: Any, events: Any, weights: Any, start: Any, p: Any, y: Any, z: Any, rest: Any, spikes: Any,
-    kind: Any, lane_values: Any, constants: Any,
+    kind: Any, lane_values: Any, courses: Any, constants: Any,
 ) -> Any:  # fmt: skip
     """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
 
@@ -124,13 +230,16 @@ def end_step(
         spiked = above[lane] >= 0.0
         kind[lane] = RECOVERY_AND_SPIKE if spiked else RECOVERY
     elif below[lane] < 0.0 and not above[lane] < 0.0:
-        now[lane] += crossing(start, length[lane], p, z, length, above, below, lane)
+        if EXACT != 0:
+            now[lane] += exact_crossing(start, length[lane], p, z, length, below, courses, lane)
+        else:
+            now[lane] += crossing(start, length[lane], p, z, length, above, below, lane)
         kind[lane], spiked = SPIKE, True
     elif event < counts[lane]:
         now[lane] = when[apart * lane + event]
         places[lane] = event + 1
         weight[lane] = float64(row(weights, which[apart * lane + event] // of_each)[n])
-        condition_one(z, p, below, lane)
+        below[lane] = above[lane]
         receive_one(z, weight, p, y, lane)
         condition_one(y, p, above, lane)
         spiked = below[lane] < 0.0 and above[lane] >= 0.0
@@ -172,8 +281,9 @@ def begin_group(lanes: Any, numbers: Any, ends: Any, log: Any, lane_values: Any)
     _last, _watched, highest = ends
     _value, maximum, place = highest
     _log_y, _log_z, _log_length, kinds, _most = log
-    now, _length, _weight, _above, _below, places = lane_values
+    now, length, _weight, _above, _below, places = lane_values
     for lane in range(LANES):
+        length[lane] = 0.0  # the steps of lanes that are not simulated have no length
         now[lane], places[lane], numbers[lane], maximum[lane], place[lane] = 0.0, 0, 0, -inf, 0
         kinds[lane] = FULL if lane < lanes else IDLE
 
@@ -185,13 +295,12 @@ def simulate(
 ) -> Any:  # fmt: skip
     """Simulate a group of neurons from `n0` on, store their spikes, and log their steps; return the number of steps.
 
-    The first step has the number `first`, and its lanes that are not IDLE are simulated.
-
-    `events` has the sorted times of the input spikes, their numbers, the distance between lanes in both (0 if all lanes
-    share them), the number of each lane's, and of each input's. `y` has the initial states. `spikes` has the times,
-    their number per neuron, the number of spikes that ends a simulation, and the number of spikes of each lane. `ends`
-    has the last states, whether to find the maximum of `readout`, and memory for it. A maximum at the start of step m
-    has the number 2 m, and at its end 2 m + 1. The log keeps the last `most` steps.
+    The first step has the number `first`, and its lanes that are not IDLE are simulated. `events` has the sorted times
+    of the input spikes, their numbers, the distance between lanes in both (0 if all lanes share them), the number of
+    each lane's, and of each input's. `y` has the initial states. `spikes` has the times, their number per neuron, the
+    number of spikes that ends a simulation, and the number of spikes of each lane. `ends` has the last states, whether
+    to find the maximum of `readout`, and memory for it. A maximum at the start of step m has the number 2 m, and at its
+    end 2 m + 1. The log keeps the last `most` steps.
     """
     last, watched, highest = ends
     log_y, log_z, log_length, kinds, most = log
@@ -202,21 +311,24 @@ def simulate(
     while active > 0 and m < MOST_STEPS:
         there = here + 1 if here + 1 < most else 0
         kind, after, start = tail(kinds, here * LANES), tail(kinds, there * LANES), tail(log_y, here * size)
-        begin_steps(kind, events, now, length, places, y, states - 1, constants)
+        begin_steps(lanes, kind, events, now, length, places, y, states - 1, constants)
         copy(start, y, size)
         flow(y, length, p, z)
         condition(y, p, below)
         condition(z, p, above)
         if watched != 0:
             watch(kind, y, p, 2 * m, highest)
+        if EXACT != 0:
+            end_at_extrema(lanes, start, z, last, p, states, kind, lane_values, watched, highest)
         copy(y, z, size)
-        for lane in range(LANES):
+        for lane in range(lanes):
             after[lane] = kind[lane]
             if kind[lane] == FULL and (not below[lane] < 0.0 or above[lane] < 0.0):
-                now[lane] += constants[STEP]
+                now[lane] += length[lane]
             elif kind[lane] != IDLE and end_step(
-                lane, n0 + lane, events, weights, start, p, y, z, states - 1, spikes, kind, lane_values, constants
-            ):
+                lane, n0 + lane, events, weights, start, p, y, z, states - 1, spikes, kind, lane_values,
+                tail(highest[0], LANES), constants,
+            ):  # fmt: skip
                 active -= 1
                 after[lane] = IDLE
                 for k in range(states):
@@ -225,8 +337,7 @@ def simulate(
             watch(kind, z, p, 2 * m + 1, highest)
         copy(tail(log_length, here * LANES), length, LANES)
         copy(tail(log_z, here * size), z, size)
-        m += 1
-        here = there
+        m, here = m + 1, there
     return m
 
 
@@ -280,7 +391,7 @@ def memory_of_part(
     size, room = states * LANES, count * (LANES if delayed != 0 else 1)
     p = tail(memory, 2 * size)
     now = tail(p, rows * LANES)
-    last = tail(now, 7 * LANES)
+    last = tail(now, 16 * LANES)
     when = tail(last, size)
     log_y = tail(when, room + count)
     log_length = tail(log_y, 2 * most * size)
@@ -290,7 +401,7 @@ def memory_of_part(
     log = log_y, tail(log_y, most * size), log_length, tail(keys, 3 * count), most
     more = tail(now, LANES), tail(now, 2 * LANES), tail(now, 3 * LANES), tail(now, 4 * LANES)
     lane_values = now, more[0], more[1], more[2], more[3], tail(counts, LANES)
-    highest = tail(now, 5 * LANES), tail(now, 6 * LANES), tail(counts, 3 * LANES)
+    highest = tail(now, 6 * LANES), tail(now, 5 * LANES), tail(counts, 3 * LANES)
     scratch = tail(when, room), keys, tail(keys, count), tail(keys, 2 * count)
     rest = tail(log_length, most * LANES)
     return memory, tail(memory, size), p, events, log, lane_values, last, highest, scratch, rest

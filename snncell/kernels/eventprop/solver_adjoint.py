@@ -370,7 +370,7 @@ class Simulation:
     def _memory(self, most: int, more: int) -> tuple[Any, Any]:
         """Scratch memory for each part, with a log of `most` steps, and `more` floats."""
         room = self.events * (LANES if self.delayed else 1)
-        rows = 3 * self.states + len(self.arrays[4]) + 7 + most * (2 * self.states + 1)
+        rows = 3 * self.states + len(self.arrays[4]) + 16 + most * (2 * self.states + 1)
         numbers = room + 3 * self.events + (most + 4) * LANES
         floats = rows * LANES + room + self.events + more
         return empty((self.parts, floats), np.dtype(float)), empty((self.parts, numbers), np.dtype(np.int64))

@@ -112,14 +112,29 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
     return late if v * of_v + i * kappa >= constants[THRESHOLD] else -1.0
 
 
+@inline
+def approach(s: Any, early: Any, late: Any, missing: Any, slope: Any, curve: Any) -> Any:
+    """A step of Halley's method towards the time at which nothing is missing, and whether it is the last one.
+
+    `slope` and `curve` are the derivatives of the value at s of which so much is missing. The method cubes the error in
+    each step. Each step stays in an interval: from the last time that was too early to the last time that was late
+    enough. Without this limit, a step can leave the interval if the value only touches the threshold. Bisection starts
+    from an extremum, where the method is slow.
+    """
+    below = 2.0 * slope * slope + missing * curve
+    step = 2.0 * missing * slope / below if 0.0 < below <= 3.0 * slope * slope else inf
+    later = s + step
+    if abs(step) < 1e-15 * s:
+        later = s
+    elif not (early < later < late):
+        later, step = 0.5 * (early + late), inf
+    last = abs(step) < 1e-15 * s or abs(step) * (step * curve) * (step * curve) <= 1e-17 * later * (slope * slope)
+    return later, last
+
+
 @call_once
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
-    """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it.
-
-    Halley's method, which cubes the error in each step. Each step stays in an interval: from the last time that was too
-    early to the last time that was late enough. Without this limit, a step can leave the interval if V only touches the
-    threshold.
-    """
+    """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it."""
     mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
     slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
     s, early, missing, slope, current = 0.0, 0.0, threshold - v, (i - v) / mem, i
@@ -127,15 +142,8 @@ def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
         return s
     for _ in range(STEPS):
         curve = -(current / syn + slope) / mem
-        below = 2.0 * slope * slope + missing * curve
-        step = 2.0 * missing * slope / below if below > 0.0 else inf
-        if abs(step) <= 1e-15 * s:
-            break
-        later = s + step
-        if not (early < later < late):
-            later, step = 0.5 * (early + late), inf
-        s = later
-        if abs(step) * (step * curve) * (step * curve) <= 1e-17 * s * (slope * slope):
+        s, last = approach(s, early, late, missing, slope, curve)
+        if last:
             break
         # `waves` with one exponential less; the additional rounding error is small compared with V.
         slower, nearer = exp(s * slow), expm1(s * apart)

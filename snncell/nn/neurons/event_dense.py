@@ -19,6 +19,7 @@ from snncell.errors import ArgumentError, DeviceError, GradientError
 from snncell.kernels.eventprop.recurrent_solver import RecurrentSimulation
 from snncell.kernels.eventprop.solver import MOST_STEPS
 from snncell.kernels.eventprop.solver_adjoint import Simulation
+from snncell.kernels.space import HOST, Space
 from snncell.nn.neurons.event_driven import EventNeuron
 from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
 from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns
@@ -30,11 +31,21 @@ from snncell.tape.tensor import Tensor
 __all__ = ["EventDense"]
 
 Output = Literal["times", "states", "maximum"]
+WINDOWS = 32  # of a recurrent layer in closed form
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
-class _Solve(Primitive):
+class _Solver(Primitive):
+    """A pass of the solver."""
+
+    def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+        """Return how the equations are solved, for the output of `explain`."""
+        exact = "in closed form, from event to event"
+        return [exact if attrs["equations"].exact else f"by Runge-Kutta steps of {attrs['step']:g}"]
+
+
+class _Solve(_Solver):
     """Times, weights, delays, initial states and constants -> spike times (B, N, K), states (B, N, S), maxima (B, N).
 
     The attribute `outputs` chooses among the results.
@@ -47,7 +58,7 @@ class _Solve(Primitive):
         return [((*shape, *more[name]), times.dtype) for name in attrs["outputs"]]
 
 
-class _SolveBack(Primitive):
+class _SolveBack(_Solver):
     """Inputs of `_Solve` and the gradients of its results -> gradients of the inputs."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -122,46 +133,52 @@ class EventDense(Ranged, Settings):
     """A dense layer of event-driven neurons, from spike times to spike times, with exact gradients for any neuron.
 
     Use it for temporal codes with neurons of your own (`EventNeuron`), with learned constants, or with learned delays
-    per synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster and needs no steps.
+    per synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster, and also runs on GPUs.
 
-    Between events, the Runge-Kutta method of fourth order integrates the neuron's equations in steps of length `step`.
-    If the spike condition rises through 0 within a step, false position finds the time s up to rounding, and the state
-    is reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
+    Without `step`, the equations are solved in closed form from event to event, up to rounding. This needs linear
+    `dynamics`: each state decays or grows exponentially, and can be driven by a constant and by states that are not
+    driven themselves. `spike_condition` must be a linear function of at most two of the states that change between
+    events, and so must `readout` for the maximum. For example, `EventLIF` and `EventLI` have a closed form; `EventQIF`,
+    and `EventALIF` with its three exponentials, have none.
 
-    The gradient is exact for this computation (implicit function theorem). With c the spike condition, p the Parameters
-    in the equations, y the state at the start of the step, and F(y, s) the state after a time s,
+    With `step`, the Runge-Kutta method of fourth order integrates any equations in steps of this length. If the spike
+    condition rises through 0 within a step, false position finds the time s up to rounding, and the state is reset
+    there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
+
+    The gradient is exact in both cases (implicit function theorem). With c the spike condition, p the Parameters in the
+    equations, y the state at the start of the step, and F(y, s) the state after a time s,
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
     snncell computes all derivatives from your equations. The backward pass repeats the simulation of 16 neurons at a
     time and keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
 
-    A crossing that begins and ends within one step is missed; choose `step` at most a fifth of the fastest time
-    constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.
+    A crossing that begins and ends within one Runge-Kutta step is missed; choose `step` at most a fifth of the fastest
+    time constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss` and `EventPropLIF`.
 
     `output` chooses the results. For losses of voltages, the last layer returns the states at t_max, "states", or the
     maximum of the potential over time, "maximum". Then K spikes do not end the simulation of a neuron; later spikes
-    reset it, but are not returned, and no recurrent connection sends them. The maximum is that of the values at the
-    ends of all steps, before and after each spike, and its gradient is exact for these values. Between the ends, a
-    smooth potential can be higher by max |v''| step^2 / 8. For the integral of a potential over time, add a state whose
-    derivative is the potential.
+    reset it, but are not returned, and no recurrent connection sends them. With `step`, the maximum is that of the
+    values at the ends of all steps, before and after each spike, and its gradient is exact for these values. Between
+    the ends, a smooth potential can be higher by max |v''| step^2 / 8. For the integral of a potential over time, add a
+    state whose derivative is the potential.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
         for the next spike of a neuron whose states become NaN. "states": (B, N_out, S), with S the number of states.
         "maximum": (B, N_out). A tuple if `output` is a sequence of names.
-    Raises: ArgumentError for equations that are not elementwise, or return another number of states; GradientError
-        for a second-order gradient; and as `EventPropLIF`.
+    Raises: ArgumentError for equations that are not elementwise, return another number of states, or need a `step`;
+        GradientError for a second-order gradient; and as `EventPropLIF`.
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021; learned delays: Meszaros et al., "Efficient event-based
     delay learning in spiking neural networks", Nature Communications 2025.
     Example:
-        >>> layer = nn.EventDense(nn.EventLIF(), 2, 1, t_max=50.0, step=0.5, weight_init=4.0)
+        >>> layer = nn.EventDense(nn.EventLIF(), 2, 1, t_max=50.0, weight_init=4.0)
         >>> times = Tensor([[0.0, 3.0]])
         >>> print(layer(times).asnumpy().round(3))  # as nn.EventPropLIF
         [[[5.983]]]
         >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))
         [[0.258 0.742]]
-        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=50.0, step=0.5, weight_init=4.0, output="maximum")
+        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=50.0, weight_init=4.0, output="maximum")
         >>> print(layer(times).asnumpy().round(3))  # v without a threshold
         [[1.246]]
     """
@@ -180,16 +197,16 @@ class EventDense(Ranged, Settings):
             convert=as_number,
         ),
     ]
-    step: Annotated[Positive, field(meaning="the length of a step", convert=as_number)]
-    weight_init: Annotated[
-        Init,
-        field(
-            meaning="initial weight, (out_channels, in_channels). There is no default, because the scale that makes "
-            "neurons spike depends on their equations. For example, `Normal(0.78, 1.5)` of "
-            "`snncell.common.initializer`",
-            keep=False,
-        ),
-    ]
+    step: Positive | None = field(
+        None,
+        meaning="the length of a Runge-Kutta step, for equations without a closed form; None for the closed form",
+    )
+    weight_init: Init | None = field(
+        None,
+        meaning="initial weight, (out_channels, in_channels). It must be given, because the scale that makes neurons "
+        "spike depends on their equations. For example, `Normal(0.78, 1.5)` of `snncell.common.initializer`",
+        keep=False,
+    )
     spikes: Count = field(
         1, meaning="K, the number of spike times that are computed per neuron; later ones are ignored"
     )
@@ -216,6 +233,11 @@ class EventDense(Ranged, Settings):
 
     def _complete(self, given: dict[str, Any]) -> None:
         kind, shape = float_dtype(given["dtype"], "EventDense"), (self.out_channels, self.in_channels)
+        if given["weight_init"] is None:
+            raise ArgumentError(
+                "EventDense: weight_init is missing. It has no default, because the scale that makes neurons spike "
+                "depends on their equations. For example, pass Normal(0.78, 1.5) of snncell.common.initializer."
+            )
         self.weight = Parameter(initializer(given["weight_init"], shape, kind))
         if given["recurrent_init"] is not None:
             self.recurrent_weight = Parameter(initializer(given["recurrent_init"], (self.out_channels,) * 2, kind))
@@ -258,12 +280,15 @@ class EventDense(Ranged, Settings):
     def construct(self, times: Any) -> Any:
         events = times_of_inputs(self, times)
         neurons, states = self.out_channels, self.neuron.states
-        if not self.t_max / self.step <= MOST_STEPS:
+        if self.step is not None and not self.t_max / self.step <= MOST_STEPS:
             raise ArgumentError(
                 f"EventDense: t_max={self.t_max} has more than {MOST_STEPS:,} steps of step={self.step}, which do not "
                 f"fit into memory in the backward pass. Choose a larger step."
             )
-        equations = EquationsOfNeuron(self.neuron, neurons, "EventDense")
+        outputs = self._outputs()
+        equations = EquationsOfNeuron(self.neuron, neurons, "EventDense", self.step is None, "maximum" in outputs)
+        # In closed form, the longest step matters to recurrent layers only: it is the length of their windows.
+        longest = math.inf if self.recurrent_weight is None else float(self.t_max) / WINDOWS
         initial = self.neuron.init_state(ops.zeros((neurons,), dtypes.float64))
         initial = initial if isinstance(initial, (tuple, list)) else (initial,)
         initial = [x if isinstance(x, Tensor) else Tensor(x, dtypes.float64) for x in initial]
@@ -280,9 +305,9 @@ class EventDense(Ranged, Settings):
             _rows(equations.constants, neurons),
             equations=equations,
             spikes=self.spikes,
-            step=float(self.step),
+            step=longest if self.step is None else float(self.step),
             t_max=float(self.t_max),
-            outputs=self._outputs(),
+            outputs=outputs,
             silent=math.inf,
         )
         return results[0] if isinstance(self.output, str) else results
@@ -293,9 +318,10 @@ class EventDense(Ranged, Settings):
     def extend_repr(self) -> str:
         delay = "" if self.max_delay is None else f", max_delay={self.max_delay}"
         output = "" if self.output == "times" else f", output={self.output!r}"
+        step = "closed form" if self.step is None else f"step={self.step}"
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, t_max={self.t_max}, "
-            f"step={self.step}, spikes={self.spikes}{delay}{output}"
+            f"{step}, spikes={self.spikes}{delay}{output}"
         )
 
 

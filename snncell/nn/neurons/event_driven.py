@@ -61,7 +61,7 @@ class EventNeuron(Membrane):
         ...         return v + weight
         ...     def reset(self, v):
         ...         return 0.0
-        >>> layer = nn.EventDense(Leaky({"tau": 10.0}), 1, 1, t_max=50.0, step=1.0, weight_init=0.8)
+        >>> layer = nn.EventDense(Leaky({"tau": 10.0}), 1, 1, t_max=50.0, weight_init=0.8)
         >>> print(layer(Tensor([[[0.0, 4.0]]])))  # V is 0.54 at 4.0, where it jumps above 1
         [[[4.]]]
     """
@@ -150,7 +150,7 @@ class EventLI(_CurrentDriven):
 
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
-        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, step=0.5, weight_init=4.0, output="states")
+        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, weight_init=4.0, output="states")
         >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))  # v and i of one neuron
         [[[0.991 0.207]]]
         >>> class Integrator(nn.EventLI):
@@ -181,11 +181,11 @@ class EventLIF(_CurrentDriven):
         a spike occurs at v = v_threshold, and v becomes v_reset, where it stays for refractory_period
 
     Use it to learn time constants and thresholds. With fixed constants, v_reset = 0 and no refractory period,
-    `EventPropLIF` computes the same in closed form, and faster.
+    `EventPropLIF` computes the same faster, and also on GPUs.
 
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
-        >>> layer = nn.EventDense(nn.EventLIF(learnable="tau_mem"), 2, 1, t_max=50.0, step=0.5, weight_init=4.0)
+        >>> layer = nn.EventDense(nn.EventLIF(learnable="tau_mem"), 2, 1, t_max=50.0, weight_init=4.0)
         >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))
         [[[5.983]]]
     """
@@ -207,6 +207,8 @@ class EventALIF(_CurrentDriven):
 
         as `EventLIF`, and   tau_adapt da/dt = -a,   a spike adds beta to a
         a spike occurs at v = v_threshold + a
+
+    `EventDense` needs a `step`, because the condition has three exponentials.
 
     Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
     """
@@ -241,6 +243,7 @@ class EventQIF(_CurrentDriven):
         a spike occurs at v = v_peak, and v becomes v_reset
 
     Above v_c the potential grows without input until the neuron spikes, so a spike can follow long after its cause.
+    `EventDense` needs a `step`, because the equation of v is not linear.
 
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; Klos and Memmesheimer, "Smooth exact gradient descent
     learning in spiking neural networks", Physical Review Letters 2025.
