@@ -158,6 +158,14 @@ def test_a_damaged_pattern_is_refused():
         layer(ops.ones((2, 4)))
 
 
+def test_a_pattern_that_is_written_in_place_is_noticed(rng):
+    layer, x = nn.SparseDense(4, 3, pattern=np.eye(3, 4), dtype="float64"), Tensor(rng.normal(size=(5, 4)))
+    layer(x)
+    layer.indices._data[...] = [2, 0, 1]  # as PyTorch does
+    expected = x.asnumpy() @ layer.to_scipy().toarray().T + layer.bias.asnumpy()
+    np.testing.assert_allclose(layer(x).asnumpy(), expected, rtol=1e-12)
+
+
 @pytest.mark.compiled
 def test_explain_names_the_synapses():
     layer = nn.SparseDense(100, 50, density=0.1)

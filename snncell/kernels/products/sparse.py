@@ -105,7 +105,7 @@ class SynapseOrder(NamedTuple):
     rows: matmul.MatrixEvents
     columns: matmul.MatrixEvents
     order: Any  # the number of the synapse of each event of M.T
-    starts: Any  # the array of M for which it was made
+    pattern: tuple[Any, Any]  # copies of the arrays of M for which it was made
 
 
 _orders: dict[int, SynapseOrder] = {}  # by the id of the array of places
@@ -114,7 +114,9 @@ _orders: dict[int, SynapseOrder] = {}  # by the id of the array of places
 def order_of(starts: Any, places: Any, shape: tuple[int, ...]) -> SynapseOrder:
     """The order of the synapses of a pattern, checked and found at its first use."""
     key = id(places)
-    if (known := _orders.get(key)) is not None and known.starts is starts:
+    known = _orders.get(key)
+    # Compare the elements, because PyTorch writes into the memory of Parameters that it shares.
+    if known is not None and all(map(np.array_equal, known.pattern, (starts, places))):
         return known
     wide = np.dtype(np.float64)
     numbers = csr.Rows(starts, places, np.arange(len(places), dtype=wide), shape)
@@ -122,7 +124,9 @@ def order_of(starts: Any, places: Any, shape: tuple[int, ...]) -> SynapseOrder:
     found = csr.split(numbers, wide)
     columns = matmul.sort_by_columns(found, shape[1], len(places))
     order = columns.values.astype(np.int32)
-    made = SynapseOrder(found._replace(values=None), columns._replace(values=None), order, starts)
+    made = SynapseOrder(
+        found._replace(values=None), columns._replace(values=None), order, (starts.copy(), places.copy())
+    )
     weakref.finalize(places, _orders.pop, key, None).atexit = False
     _orders[key] = made
     return made
