@@ -115,9 +115,10 @@ def profile(
     60 ms with 40 launches. On a GPU they take more, because the host has to wait for each launch. The output states how
     much longer a step takes with the clocks.
 
-    The bound of a launch is the longer of two times: the time for its bytes at the bandwidth of a copy, and the time
-    for its operations at the rate of a large matrix product. Both rates are measured once, at the first profile. A
-    launch at 1.2 times its bound cannot become much faster, a launch at 10 times can. Operations are those of the plain
+    The bound estimates the least time that a launch needs on this machine. It is the longer of two times: the time for
+    its bytes at the bandwidth of a copy, and the time for its operations at the rate of a large matrix product. Both
+    rates are measured at the first profile. A launch at 1.2 times its bound cannot become much faster, one at 10 times
+    can. Operations are those of the plain
     algorithm: 2 n k m for a matrix product, fewer if it computes with the nonzero elements only, and one for each
     element of an elementwise operation. A launch can take less time than its bound if it needs fewer operations, like a
     Winograd convolution, or if its data are in a cache.

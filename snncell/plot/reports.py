@@ -109,9 +109,10 @@ def report(
     are too narrow, gradients that explode, vanish or are missing, updates of the wrong size, and the origin of a NaN.
     `Finding` lists all kinds. Tables and figures follow, all in one file.
 
-    The net is called on the batch, in its current mode (training or evaluation), and on each half of the batch if there
-    is a loss. Each `Stateful` starts from rest. Afterwards Parameters, kept states, the optimiser and the random
-    numbers are restored bit for bit, even after an error.
+    The net is called on the batch, in its current mode (training or evaluation). With a loss, it is also called on each
+    half of the batch, to find a loss that is a sum over the samples instead of their mean. Each `Stateful` starts
+    from rest. Afterwards Parameters, kept states, the optimiser and the random numbers are restored bit for bit, even
+    after an error.
 
     Args:
         net: the network. Its neurons must run over time when it is called.

@@ -17,13 +17,13 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
     """Make a torch.nn.Module from a Cell, with one compiled kernel for the forward pass and one for the backward pass.
 
     Use it to replace the neuron of a PyTorch, SpikingJelly or snnTorch script, and keep the rest of the script. The
-    module does what `nn.MultiStep(cell)` does: it runs a neuron over time, (T, B, ...) -> (T, B, ...). It calls a Cell
-    without states, for example a `MultiStep` or a whole network, directly.
+    module does what `nn.MultiStep(cell)` does: it runs a neuron over time, (T, B, ...) -> (T, B, ...). If the Cell
+    has no states, for example a `MultiStep` or a whole network, the module calls it once with the whole input.
 
     Parameters of the Cell are parameters of the module under the same paths, in the same memory: optimisers of PyTorch
-    train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. The next call moves a
-    learned constant back into its range. `module.snncell` is the Cell, and `module.train()` and `eval()` switch its
-    mode.
+    train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. If an optimiser moves a
+    learned constant out of its range, the next call moves it back. `module.snncell` is the Cell, and `module.train()`
+    and `eval()` switch its mode.
 
     Inputs are torch tensors on the CPU: float32, float64, float16, integers or bools. Inputs, results and gradients
     share memory with these tensors; a kernel that needs contiguous memory makes its own copy. The first call for a
@@ -34,8 +34,8 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
         over_time: False for a module of one time step, (B, ...) -> (B, ...), if your script has the loop over time.
         states: "initial" (the default over time): each call begins with the initial states, or with states that you
             pass. "returned" (the default for one step): `module(x, *states)` returns `(y, (state, ...))` over time, and
-            `(y, state, ...)` for one step; None is an initial state. "kept": a call continues from the last one until
-            `module.reset()`.
+            `(y, state, ...)` for one step; pass None for all states to use the initial ones. "kept": a call
+            continues from the states of the previous one, until `module.reset()`.
     Raises: ArgumentError for options that do not fit the Cell; PackageError without PyTorch. A call raises DeviceError
         for tensors on a GPU, and GradientError for second-order gradients and transforms of torch.func.
     Example:

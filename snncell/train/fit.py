@@ -86,10 +86,10 @@ def fit(
     """Train a network: jitted training steps over all data, epoch after epoch.
 
     Args:
-        net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
-            of their input. `fit` trains the net in training mode and evaluates it in evaluation mode. At the end
-            each Cell gets back the mode that it had before. Each `Stateful` is reset before a pass over the data. If
-            the loss or accuracy has an argument `lengths`, it gets the `lengths` that the net gets.
+        net: the network, called with the inputs of a batch. `fit` compiles it, and compiled encoders, such as
+            `encode.rate`, do not check that their input is in [0, 1]. The net is in training mode in training steps
+            only. At the end each Cell gets back the mode that it had before. Each `Stateful` is reset before a pass
+            over the data. If the loss or accuracy has an argument `lengths`, it gets the `lengths` that the net gets.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
@@ -125,8 +125,8 @@ def fit(
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
-            the host then works in parallel without a thread. Pass True for other data only if a step does not change
-            them, for example by weights or a monitor. They may draw snncell's random numbers, which stay the same.
+            the host then works in parallel without a thread. For other data, pass True only if batches do not depend
+            on the previous step, for example on weights. They may draw snncell's random numbers, which stay the same.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of

@@ -236,7 +236,7 @@ class EquationsOfNeuron:
             if wrong := kinds & {"bool", "NoneType"}:
                 raise ArgumentError(
                     f"{name} must return numbers, not {wrong.pop()}. For example, a spike condition is v - 1.0, which "
-                    f"rises through 0, and not v > 1.0."
+                    f"crosses 0 from below, and not v > 1.0."
                 )
             values = [trace.lift(x if isinstance(x, Tensor) else wrap(trace.inputs[0]) * 0.0 + x) for x in outs]
         program = canonical_program(trace, values)

@@ -112,7 +112,7 @@ class Neuron(Membrane):
 
     A subclass computes the charged potential h from the input x and the state v. `Neuron` then fires and resets:
 
-        s = surrogate(h - v_threshold)
+        s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
         v = h - s v_threshold                    reset="subtract"
         v = (1 - s) h + s v_reset                reset="value", or "zero" (v_reset = 0)
         v = h                                    reset=None

@@ -142,7 +142,7 @@ class EventDense(Ranged, Settings):
     and `EventALIF` with its three exponentials, have none.
 
     With `step`, the Runge-Kutta method of fourth order integrates any equations in steps of this length. If the spike
-    condition rises through 0 within a step, false position finds the time s up to rounding, and the state is reset
+    condition crosses 0 from below in a step, false position finds the time s up to rounding, and the state is reset
     there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
 
     The gradient is exact in both cases (implicit function theorem). With c the spike condition, p the Parameters in the

@@ -32,7 +32,7 @@ class EventNeuron(Membrane):
     The states are Tensors of shape (N,). The methods must be elementwise, because each neuron is simulated alone:
 
     - `dynamics(*states)` returns the time derivative of each state.
-    - `spike_condition(*states)` returns a number that rises through 0 when the neuron spikes.
+    - `spike_condition(*states)` returns a number. The neuron spikes when it crosses 0 from below.
     - `input_spike(weight, *states)` returns the states after an input spike.
     - `reset(*states)` returns the states after an output spike. The condition must be below 0 for these states.
 

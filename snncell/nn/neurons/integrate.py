@@ -100,7 +100,7 @@ class LIFNode(EulerLeak):
 
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
-        s = surrogate(h - v_threshold)
+        s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
     This is the usual first choice for deep spiking networks. Each time step is one Euler step of length 1 of the
