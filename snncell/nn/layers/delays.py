@@ -262,22 +262,22 @@ class DelayedConv1d(Cell):
 
         y[t, :, o, l] = sum_c sum_k sum_d w[o, c, k] kernel(d - p[o, c, k]) x[t - d, :, c, l stride + k dilation] + b[o]
 
-    The places of x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds.
+    Positions in x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds.
     The attribute `synapses` is a `DelayedDense` from the C K values of a window to the O outputs. So the weights
     `synapses.weight` and the delays `synapses.delay` are (O, C K), and you can assign `synapses.width`.
 
     Args:
         in_channels: C.
         out_channels: O.
-        kernel_size: K, the number of places of a window.
+        kernel_size: K, the length of a window.
         max_delay: the longest delay, in steps.
         stride: the distance between windows.
-        pad_mode, padding: as for `Conv1d`; "same" gives ceil(L / stride) places.
-        dilation: the distance between the places of a window.
+        pad_mode, padding: as for `Conv1d`; "same" gives ceil(L / stride) positions.
+        dilation: the distance between the elements of a window.
         options: kernel, width, weight_init, ... as for `DelayedDense`.
     Inputs: x: (T, B, C, L).
-    Returns: y, (T, B, O, places).
-    Raises: ShapeError for x of another shape, or with fewer places than a window.
+    Returns: y, (T, B, O, positions).
+    Raises: ShapeError for x of another shape, or if L is shorter than a window.
     Source: as for `DelayedDense`.
     Example:
         >>> layer = nn.DelayedConv1d(2, 4, kernel_size=3, max_delay=5)

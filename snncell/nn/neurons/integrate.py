@@ -23,7 +23,7 @@ class IFNode(Neuron):
     """Integrate and fire (IF): the potential sums the input without a leak.
 
         h = v + x
-        s = surrogate(h - v_threshold)
+        s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
         spike = s v_threshold
         v = h - spike
 
