@@ -1,4 +1,4 @@
-"""Control flow: loops over time (`scan`), `vmap`, `Map` over tuples, and assignment to Parameters."""
+"""Control flow: loops over time, parallel scans, `vmap`, `Map` over tuples, and assignment to Parameters."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from snncell.base.arguments.shown import came, show
 from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run_scan as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.ops.base import as_int, astype
-from snncell.ops.joining import stack, unstack
-from snncell.ops.shape import moveaxis
+from snncell.ops.base import as_axis, as_int, astype
+from snncell.ops.joining import concat, stack, unstack
+from snncell.ops.shape import flip, moveaxis, reshape
 from snncell.tape import structure
 from snncell.tape.hooks import Events, Note, NotedResults
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import as_read
 from snncell.tape.state import TRACING, settings
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import wraps
 
-__all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "depend", "scan", "vmap"]
+__all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "associative_scan", "depend", "scan", "vmap"]
 
 
 def scan(
@@ -189,6 +189,98 @@ def _outline_carry(tree: Any) -> str:
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{key!r}: {_outline_carry(x)}" for key, x in tree.items()) + "}"
     return type(tree).__name__
+
+
+def associative_scan(fn: Callable[[Any, Any], Any], elements: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Parallel scan: y[t] = fn(...fn(fn(x[0], x[1]), x[2])..., x[t]) for all t, by an associative function.
+
+    You can use it for linear recurrences, as in state space models, and for products of matrices, if 2 log2(T) large
+    operations suit the device better than T small ones. `fn` must be associative: fn(fn(a, b), c) = fn(a, fn(b, c)).
+    It combines neighbouring steps, then the pairs, and so on, in total about 2 T steps. Rounding differs from a loop.
+
+    On a CPU, prefer `scan` or `nn.MultiStep` for an elementwise recurrence, because they keep its state in a register.
+    On one core, they were 2.5 to 22 times as fast for 16,384 steps of 1 to 512 neurons. The parallel scan is the faster
+    one where a loop would run step by step: 12 times for 16,384 products of 16 x 16 matrices. From about 64 x 64 on,
+    its two products per step cost more than it saves. A GPU has not been measured.
+
+    Args:
+        fn: combines two structures like `elements`, which hold several steps along `axis`, step by step: for example
+            `a + b`, or `a @ b` for matrices (T, N, N). It must keep structure, shapes and dtypes.
+        elements: a Tensor, or nested tuples, lists and dicts of Tensors, with the same length T along `axis`.
+        axis: the axis of time, in each Tensor.
+        reverse: start at the last step: y[t] = fn(...fn(x[T - 1], x[T - 2])..., x[t]).
+    Returns: The prefixes, in the structure, shapes and dtypes of `elements`.
+    Raises: ArgumentError for elements without a Tensor, or another structure from `fn`; ShapeError for different
+        lengths, or another shape from `fn`; DTypeError for another dtype from `fn`.
+    Source: G. E. Blelloch (1990), Prefix sums and their applications. Meaning and name are those of
+        `jax.lax.associative_scan`.
+    Example:
+        >>> a, b = Tensor([0.5, 0.5, 0.5]), Tensor([1.0, 1.0, 1.0])  # h[t] = a[t] h[t - 1] + b[t], from h[-1] = 0
+        >>> ops.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b))[1].tolist()
+        [1.0, 1.5, 1.75]
+    """
+    leaves, tree = structure.flatten(structure.with_tensors(elements))
+    if not leaves:
+        raise ArgumentError(f"associative_scan: elements is a Tensor or a structure of Tensors, not {came(elements)}.")
+    axes = [as_axis(axis, x.ndim, "associative_scan") for x in leaves]
+    if len({x.shape[n] for x, n in zip(leaves, axes, strict=True)}) != 1:
+        raise ShapeError(
+            f"associative_scan: elements need one common length along axis {axis}; their shapes are "
+            f"{[x.shape for x in leaves]}."
+        )
+
+    def combine(first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
+        before = structure.unflatten(tree, first)
+        after = as_read(fn(before, structure.unflatten(tree, second)))
+        found, tree_of_found = structure.flatten(after)
+        if tree_of_found != tree:
+            raise ArgumentError(
+                f"associative_scan: fn returned {_outline_carry(after)} for slices {_outline_carry(before)}. Return "
+                f"the structure of its arguments."
+            )
+        for x, y in zip(first, found, strict=True):
+            if x.shape != y.shape:
+                raise ShapeError(
+                    f"associative_scan: fn returned a Tensor of shape {y.shape} for slices of shape {x.shape}. It must "
+                    f"combine slice by slice along axis {axis}, without sums or indices that change this shape; "
+                    f"broadcast elements to their full shape before."
+                )
+            if x.dtype != y.dtype:
+                raise DTypeError(
+                    f"associative_scan: fn returned {y.dtype} for slices of {x.dtype}. Convert elements to {y.dtype} "
+                    f"before, or the result back: .astype({x.dtype.name!r})."
+                )
+        return found
+
+    def flipped(xs: list[Tensor]) -> list[Tensor]:
+        return [flip(x, n) for x, n in zip(xs, axes, strict=True)] if reverse else xs
+
+    prefixes = flipped(_prefixes(combine, flipped([snapshot(x) for x in leaves]), axes))
+    return structure.unflatten(tree, prefixes)
+
+
+def _prefixes(combine: Callable[..., list[Tensor]], xs: list[Tensor], axes: list[int]) -> list[Tensor]:
+    """Combine pairs, scan these half as many elements, which gives odd steps, and combine them with even steps."""
+    steps = xs[0].shape[axes[0]]
+    if steps < 2:
+        return xs
+
+    def select(tensors: list[Tensor], first: int, end: int, step: int = 1) -> list[Tensor]:
+        return [x[(slice(None),) * n + (slice(first, end, step),)] for x, n in zip(tensors, axes, strict=True)]
+
+    odd = _prefixes(combine, combine(select(xs, 0, steps - 1, 2), select(xs, 1, steps, 2)), axes)
+    even = [select(xs, 0, 1)]
+    if steps > 2:
+        even.append(combine(select(odd, 0, (steps - 1) // 2), select(xs, 2, steps, 2)))
+    return [_interleave(concat(parts, n), y, n) for *parts, y, n in zip(*even, odd, axes, strict=True)]
+
+
+def _interleave(even: Tensor, odd: Tensor, axis: int) -> Tensor:
+    """even[0], odd[0], even[1], ... along an axis; `even` may have one more."""
+    pairs, rest = odd.shape[axis], (slice(None),) * axis
+    both = stack([even[(*rest, slice(pairs))], odd], axis + 1)
+    both = reshape(both, (*odd.shape[:axis], 2 * pairs, *odd.shape[axis + 1 :]))
+    return concat([both, even[(*rest, slice(pairs, None))]], axis) if even.shape != odd.shape else both
 
 
 def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:

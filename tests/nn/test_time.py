@@ -1,11 +1,15 @@
 """Time steps: ops.scan, nn.MultiStep, nn.Recurrent and nn.TimeDistributed."""
 
+from itertools import accumulate
+
 import naive
 import numpy as np
 import pytest
+from random_cases import random_cases
 
-from snncell import Tensor, jit, nn, ops, surrogate, testing
+from snncell import Tensor, explain, jit, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.tape import structure
 
 
 @pytest.fixture
@@ -130,6 +134,84 @@ def test_numbers_as_results_are_collected_or_raise():
     except ArgumentError:
         return
     assert np.asarray(ys).tolist() == [1.5, 1.5, 1.5]
+
+
+# --- associative_scan -------------------------------------------------------------------------------------------------
+
+# Associative functions, and their elements: `draw` gives a vector for each step, or an array of another shape.
+ASSOCIATIVE = [
+    (lambda a, b: a + b, lambda draw: draw()),
+    (lambda a, b: [ops.maximum(a[0], b[0])], lambda draw: [draw(3, 1)]),
+    (lambda a, b: {"m": a["m"] @ b["m"], "none": None}, lambda draw: {"m": draw(2, 2), "none": None}),
+    (lambda a, b: (a[0] * b[0], {"h": b[0] * a[1]["h"] + b[1]["h"]}), lambda draw: (draw(), {"h": draw()})),
+    (lambda a, b: ((a[0][0] * b[0][0],), a[1] + b[1]), lambda draw: ((draw(),), draw(2, 2))),
+]
+
+
+@random_cases(24)
+def test_associative_scan_equals_a_loop(seed):
+    rng = np.random.default_rng(seed)
+    fn, make = ASSOCIATIVE[seed % len(ASSOCIATIVE)]
+    steps, dtype = int(rng.choice([0, 1, 2, 3, 4, 6, 7, 9, 16])), str(rng.choice(["float64", "float32", "int32"]))
+    batch = (int(rng.choice([0, 1, 2])),) if seed % 3 else ()
+    axis, reverse = len(batch), bool(rng.integers(2))
+
+    def draw(*shape):
+        drawn = rng.uniform(-1.5, 1.5, (*batch, steps, *(shape or (3,))))
+        return Tensor(drawn.round() if dtype == "int32" else drawn, dtype)
+
+    def looped(*leaves):
+        order = list(range(steps))[:: -1 if reverse else 1]
+        slices = [structure.unflatten(tree, [ops.narrow(x, axis, t, 1) for x in leaves]) for t in order]
+        totals = [structure.flatten(total)[0] for total in accumulate(slices, fn)]
+        return [ops.concat(column[:: -1 if reverse else 1], axis) for column in zip(*totals, strict=True)]
+
+    def scanned(*leaves):
+        found = ops.associative_scan(fn, structure.unflatten(tree, leaves), axis, reverse)
+        assert structure.flatten(found)[1] == tree
+        return structure.flatten(found)[0]
+
+    places, tree = structure.flatten(make(draw))
+    expected = looped(*places) if steps else places
+    near = {"rtol": 1e-4, "atol": 1e-5} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-12}
+    for mine, theirs, compiled in zip(scanned(*places), expected, jit(scanned)(*places), strict=True):
+        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), **near)
+        np.testing.assert_array_equal(mine.asnumpy(), compiled.asnumpy())
+    if steps and dtype == "float64":
+        every = tuple(range(len(places)))
+        for mine, theirs in zip(ops.grad(scanned, every)(*places), ops.grad(looped, every)(*places), strict=True):
+            np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), **near)
+
+
+@pytest.mark.parametrize(
+    ("fn", "elements", "axis", "kind", "message"),
+    [
+        (ops.add, (), 0, ArgumentError, "elements is a Tensor or a structure of Tensors, not a tuple"),
+        (ops.add, Tensor(1.0), 0, ShapeError, "axis 0 of a Tensor with 0 axes"),
+        (ops.add, ops.ones((2, 3)), 2, ShapeError, "axis 2 of a Tensor with 2 axes"),
+        (ops.add, (ops.ones((2, 3)), ops.ones((3, 3))), 0, ShapeError, r"one common length along axis 0.*\(3, 3\)"),
+        (
+            lambda a, b: (a, b),
+            ops.ones(4),
+            0,
+            ArgumentError,
+            r"returned \(Float32\[2\], Float32\[2\]\) for slices Float3",
+        ),
+        (lambda a, b: 1.0, ops.ones(4), 0, ArgumentError, "returned float for slices.*Return the structure"),
+        (lambda a, b: a.sum(0), ops.ones((4, 2)), 0, ShapeError, r"shape \(2,\) for slices of shape \(2, 2\).*axis 0"),
+        (lambda a, b: a > b, ops.ones(4), 0, DTypeError, r"returned Bool for slices of Float32.*astype\('float32'\)"),
+    ],
+)
+def test_invalid_associative_scans_raise(fn, elements, axis, kind, message):
+    with pytest.raises(kind, match=f"associative_scan: .*{message}"):
+        ops.associative_scan(fn, elements, axis)
+
+
+def test_associative_scan_of_long_sequences_has_a_short_program():
+    x = ops.ones((16384,))
+    program = explain(lambda x: ops.associative_scan(ops.add, x), x, detail="program")
+    assert len(str(program).splitlines()) < 200
 
 
 # --- MultiStep -------------------------------------------------------------------------------------------------------

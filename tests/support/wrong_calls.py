@@ -351,6 +351,8 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "scan.f": ("function", lambda: lambda c, x: (c, x)),
     "scan.init": ("structure", lambda: ops.zeros((3,))),
     "scan.xs": ("structure", x23),
+    "associative_scan.fn": ("function", lambda: ops.add),
+    "associative_scan.elements": ("structure", x23),
     "assign.variable": ("parameters", lambda: parameters()[0]),
     "assign_add.variable": ("parameters", lambda: parameters()[0]),
     "assign.value": ("numbers", lambda: ops.ones((3,))),

@@ -932,6 +932,21 @@ def _leaky(carry: Any, x: Any) -> Any:
 
 row("scan", lambda v, x: ops.scan(_leaky, v, x), (3,), (4, 3))
 row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), case="reverse")
+row(
+    "associative_scan",
+    lambda a, b: ops.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b))[1],
+    (5, 3),
+    (5, 3),
+    torch=lambda t, a, b: t.stack([sum(t.prod(a[s + 1 : n + 1], 0) * b[s] for s in range(n + 1)) for n in range(5)]),
+    case="recurrence",
+)
+row(
+    "associative_scan",
+    lambda x: ops.associative_scan(ops.matmul, x, 1, True),
+    (2, 4, 2, 2),
+    torch=lambda t, x: t.stack([functools.reduce(t.matmul, x.unbind(1)[: n - 5 : -1]) for n in (0, 1, 2, 3)], 1),
+    case="matrices, reverse",
+)
 
 # Public functions that have no float input to differentiate by, and where they are tested instead.
 for kind in ("avg", "max"):
