@@ -137,6 +137,18 @@ def test_neuron_that_grows_without_limit():
     layer.neuron.init_state = lambda x: 0.0 * x
     np.testing.assert_allclose(layer(double([[1.0]])).asnumpy().ravel(), [1.0 + 2.0 * math.log(2.0), INF], rtol=1e-12)
 
+    class Driven(nn.EventLI):
+        def dynamics(self, v, i):
+            return v / 2.0 + i - 1.0, -i / self.tau_syn
+
+        def spike_condition(self, v, i):
+            return v - 100.0
+
+    layer, results = nn.EventDense(Driven(), 1, 1, 40.0, weight_init=double([[8.0]]), dtype="float64"), []
+    for layer.t_max in (40.0, 1e3, 1e5):
+        results.append((layer(double([[1.0]])).item(), snncell.grad(lambda t: layer(t).sum())(double([[1.0]])).item()))
+    np.testing.assert_allclose(results, results[:1] * 3, rtol=1e-12)
+
 
 class Chain(nn.EventLI):
     states = 3

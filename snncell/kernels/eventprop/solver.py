@@ -56,6 +56,7 @@ ITERATIONS = 120
 MOST_STEPS = 10_000_000  # of a neuron
 REGULAR = 12  # bisection makes every second iteration after these, so at least 54
 CONDITION, READOUT, CURVE = range(3)  # rows of `course` and `turn`
+STEEPEST = 1e100
 BISECTIONS = 1100  # as many as there are exponents and digits of a float64
 
 
@@ -112,6 +113,8 @@ def exact_crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, below: Any
         length[lane] = s
         probe_one(y, length, p, out, lane)
         missing, slope, curve = -out[lane], out[LANES + lane], out[2 * LANES + lane]
+        if not abs(slope) < STEEPEST:
+            slope = 0.0  # bisect, because the squares of the method would overflow
         if missing > 0.0:
             early = s
         else:
