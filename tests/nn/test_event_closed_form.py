@@ -158,9 +158,15 @@ class Chain(nn.EventLI):
         return *super().dynamics(v, i), v
 
 
+class Divided(nn.EventLI):
+    def dynamics(self, v, i):
+        return v / 0.0, i
+
+
 ERRORS = {
     "nonlinear": (nn.EventQIF, {}, r"dynamics of EventQIF has no closed form, because mul is not.*Give .* a step"),
     "three exponentials": (nn.EventALIF, {}, "spike_condition of EventALIF .* depends on 3 states"),
+    "division by 0": (Divided, {}, r"dynamics of Divided divides by 0 .*v / 0.0.*Give the divisor another value"),
     "a chain": (Chain, {}, "dynamics of Chain .* because state 0 drives state 2, and is driven itself"),
     "read-out": (lambda: Deaf(double(15.0), 0.7), {"output": "maximum"}, "readout of Deaf .* mul is not linear"),
     "no weights": (nn.EventLIF, {"weight_init": None}, "weight_init is missing"),

@@ -44,6 +44,8 @@ def forms_of(program: Program, states: int, constants: Sequence[Tensor], ones: T
     known |= {value: {ONE: x} for value, x in zip(program.inputs[states:], constants, strict=True)}
     for instruction in program.instructions:
         given = [known[x] if isinstance(x, Value) else {ONE: x} if x else {} for x in instruction.inputs]
+        if instruction.op.name == "div" and not given[1]:
+            raise ArgumentError(f"{who} divides by 0 ({instruction.line}). Give the divisor another value.")
         form = _form(instruction, given, ones)
         if form is None:
             raise refuse(who, f"{instruction.op.name} is not linear in the states ({instruction.line})")
@@ -62,7 +64,7 @@ def _form(instruction: Instruction, forms: list[Form], ones: Tensor) -> Form | N
     if name == "mul" and any(fixed):
         factor, form = forms if fixed[0] else forms[::-1]
         return {place: x * factor[ONE] for place, x in form.items()} if factor else {}
-    if name == "div" and fixed[1] and forms[1]:
+    if name == "div" and fixed[1]:
         return {place: x / forms[1][ONE] for place, x in forms[0].items()}
     if name == "where" and fixed[0] and forms[0]:
         return select(forms[0][ONE], forms[1], forms[2], ones)
