@@ -192,6 +192,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"blame"},
         {"gradients"},
         {"through_time"},
+        {"frameworks"},
+        {"audit"},
     ],
     "nn": [
         {"container", "settings"},
