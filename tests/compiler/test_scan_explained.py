@@ -144,7 +144,7 @@ def test_block_arrays_are_on_the_stack_while_there_is_room(sources, constants):
         np.testing.assert_allclose(found.asnumpy(), net(XS).asnumpy(), rtol=1e-12)
     (source,) = sources
     assert source.count(" = strip(") == min(constants, STACK // (8 * (BLOCK + SLACK)))
-    assert source.count(" = np.empty(") == max(0, constants - STACK // (8 * (BLOCK + SLACK)))
+    assert source.count(" = heap(") == max(0, constants - STACK // (8 * (BLOCK + SLACK)))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

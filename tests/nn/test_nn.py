@@ -259,6 +259,7 @@ def test_disabled_parameters_are_none(name, flag):
     kind = getattr(nn, name)
     parameters = inspect.signature(kind).parameters
     sizes = {argument: 2 for argument, p in parameters.items() if p.default is p.empty}
+    sizes |= {"density": 0.5} if name == "SparseDense" else {}
     full, less = (kind(**{**sizes, flag: there}) for there in (True, False))
     missing = full.parameters_dict().keys() - less.parameters_dict().keys()
     assert missing
