@@ -99,7 +99,7 @@ class DeepR(Callback):
         theta = np.where(negative, -1, 1).astype(np.float32) * _weights(layer) - rate * self.l1
         if self.temperature:
             theta += math.sqrt(2.0 * rate * self.temperature) * ops.normal(theta.shape).asnumpy()
-        kept = theta >= 0.0
+        kept = ~(theta < 0.0)  # a NaN stays, so that it is noticed
         count = len(kept) - int(kept.sum())
         grown = sparse.draw_places(count, layer.in_channels * layer.out_channels, layer.places()[kept])
         fresh = np.where(ops.uniform((count,)).asnumpy() < 0.5, -0.0, 0.0)

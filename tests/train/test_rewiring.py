@@ -117,6 +117,14 @@ def test_gradients_at_all_places_are_those_of_a_dense_layer():
     np.testing.assert_allclose((own.T @ slope).T, dense.asnumpy(), rtol=1e-12)
 
 
+def test_deep_r_does_not_hide_a_nan():
+    layer, deep = nn.SparseDense(5, 4, density=0.5), train.DeepR()
+    layer.weight.set_data(layer.weight.value().where(ops.arange(10) > 0, float("nan")))
+    sgd = nn.SGD(layer.trainable_params(), 0.1)
+    deep._walk(train.Training(layer, LOSS, sgd, None, None, 1), layer, np.signbit(layer.weight.asnumpy()))
+    assert np.isnan(layer.weight.asnumpy()).sum() == 1
+
+
 class Stop(train.Callback):
     """End the training after an epoch."""
 
