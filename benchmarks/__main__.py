@@ -75,7 +75,7 @@ def select(known: dict[str, Any], names: list[str] | None, others: bool) -> dict
 def measure(options: argparse.Namespace, peer_names: list[str]) -> None:
     """Measure the selected rows, sweeps, figures and pages, and print or write a report."""
     from benchmarks.child import end_all, import_early
-    from benchmarks.load import BusyError
+    from benchmarks.load import BusyError, adopt_orphans
     from benchmarks.pages import RESULTS
     from benchmarks.peers import MODULES, import_peers
     from benchmarks.run import Run
@@ -97,6 +97,7 @@ def measure(options: argparse.Namespace, peer_names: list[str]) -> None:
     run = Run(
         peers, absent, rounds, options.quick, not options.no_memory, compiled, not publishes, folder, options.resume
     )
+    adopt_orphans()
     import_early([*(MODULES[peer] for peer in peers), "benchmarks.rows", "benchmarks.measure"])
     if options.list:
         print("\n".join(run.list_rows()))
