@@ -944,7 +944,9 @@ row(
     "associative_scan",
     lambda x: ops.associative_scan(ops.matmul, x, 1, True),
     (2, 4, 2, 2),
-    torch=lambda t, x: t.stack([functools.reduce(t.matmul, x.unbind(1)[: n - 5 : -1]) for n in (0, 1, 2, 3)], 1),
+    torch=lambda t, x: t.stack(
+        [functools.reduce(t.matmul, last[1:], last[0]) for last in (x.unbind(1)[: n - 5 : -1] for n in range(4))], 1
+    ),
     case="matrices, reverse",
 )
 
