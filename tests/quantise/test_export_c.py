@@ -45,6 +45,15 @@ def sanitizers() -> tuple[str, ...]:
     return SANITIZERS if done.returncode == 0 else ()
 
 
+@compiled
+def test_compiler_detects_undefined_behaviour(tmp_path: Path) -> None:
+    if not sanitizers():
+        pytest.skip(f"{COMPILER} has no sanitizers: undefined behaviour of C files is not detected")
+    (tmp_path / "overflow.c").write_text("int main(int one, char **v) { (void)v; return 2147483647 + one == 0; }\n")
+    done = subprocess.run([compile_c(tmp_path / "overflow.c", *sanitizers())], capture_output=True, check=False)
+    assert done.returncode != 0 and b"overflow" in done.stderr
+
+
 def run_c(net: Q.IntegerNet, x: Any, folder: Path, lead: int = 2) -> Any:
     """The outputs of the C program, (T, B, ...)."""
     Q.export_c(net, folder / "net.c", input_shape=x.shape[lead:])

@@ -1,6 +1,6 @@
-"""Numba's statements of a kernel, from its source text.
+"""Translate the source of a kernel to Numba's intermediate representation.
 
-Numba reads them from bytecode, with a variable for each place of the interpreter's stack. Here, most variables have one
+Numba translates bytecode, with a variable for each place of the interpreter's stack. Here, most variables have one
 value and need no memory, and each constant and global name is read once per function.
 """
 
@@ -82,8 +82,8 @@ class _Translation:
         closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.known = vars(builtins) | function.__globals__ | {name: cell.cell_contents for name, cell in closure}
         self.variables: dict[str, Any] = {}
-        # The variables with the present values of local names. Behind branches and loops that assign a name, its value
-        # is in memory, where each assignment puts it, too.
+        # The variables with the present values of local names. After a branch or a loop that assigns a name, its value
+        # is read from memory, because each assignment stores it there, too.
         self.current: dict[str, Any] = {}
         self.memory: set[str] = set()  # the names whose values are read from memory
         self.head: list[Any] = []  # constants and global names, at the start of the first block
@@ -335,9 +335,10 @@ class _Translation:
                 following = self.new_label()
                 self.test(each, *((following, false) if isinstance(node.op, ast.And) else (true, following)))
                 self.place(following)
-                before = before or dict(self.current)  # the first condition is always evaluated
+                before = dict(self.current) if before is None else before  # the first condition is always evaluated
             self.test(last, true, false)
-            self.current = before or {}
+            assert before is not None  # an operator has at least two operands
+            self.current = before
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.test(node.operand, false, true)
         else:
