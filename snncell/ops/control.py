@@ -221,9 +221,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elements: Any, axis: int = 0
     """
     leaves, tree = structure.flatten(structure.with_tensors(elements))
     if not leaves:
-        raise ArgumentError(
-            f"associative_scan: elements must be a Tensor or a structure of Tensors; {came(elements)} has no Tensor."
-        )
+        raise ArgumentError(f"associative_scan: elements must contain a Tensor, but {came(elements)} has none.")
     axes = [as_axis(axis, x.ndim, "associative_scan") for x in leaves]
     if len({x.shape[n] for x, n in zip(leaves, axes, strict=True)}) != 1:
         raise ShapeError(

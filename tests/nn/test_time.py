@@ -187,7 +187,7 @@ def test_associative_scan_equals_a_loop(seed):
 @pytest.mark.parametrize(
     ("fn", "elements", "axis", "kind", "message"),
     [
-        (ops.add, (), 0, ArgumentError, "elements must be a Tensor or a structure of Tensors; a tuple has no Tensor"),
+        (ops.add, (), 0, ArgumentError, "elements must contain a Tensor, but a tuple has none"),
         (ops.add, Tensor(1.0), 0, ShapeError, "axis 0 of a Tensor with 0 axes"),
         (ops.add, ops.ones((2, 3)), 2, ShapeError, "axis 2 of a Tensor with 2 axes"),
         (ops.add, (ops.ones((2, 3)), ops.ones((3, 3))), 0, ShapeError, r"one common length along axis 0.*\(3, 3\)"),
