@@ -43,9 +43,7 @@ def norm(
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord must be a number or "fro", for one or two axes, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
-        # No abs for real numbers, because its slope of 0 at 0 would make the second derivative of the square 0.
-        squares = tr.square(ar.abs(tensor) if tensor.dtype.category == 3 else tensor)
-        return tr.root(reduce.sum(squares, axes or None, keepdim)) if axes else ar.abs(tensor)
+        return tr.root(reduce.sum(_squares(tensor), axes or None, keepdim)) if axes else ar.abs(tensor)
     if (dim is None or (isinstance(dim, Sequence) and not dim)) and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; pass the axis as dim, or flatten it.")
     if len(axes) == 2:
@@ -145,8 +143,13 @@ def clip_by_global_norm(
     return tuple(ar.where(short, g, astype(unit * scale, g.dtype)) for g, unit in pairs)
 
 
+def _squares(x: Tensor) -> Tensor:
+    """|x|^2. No abs for real numbers, because its slope of 0 at 0 would make the second derivative 0."""
+    return tr.square(ar.abs(x) if x.dtype.category == 3 else x)
+
+
 def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
-        squares = (reduce.sum(tr.square(part)) for part in tensors)
+        squares = (reduce.sum(_squares(part)) for part in tensors)
         return tr.root(functools.reduce(ar.add, squares))
     return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

@@ -211,6 +211,9 @@ class Optimizer(Settings):
         loss_scale: pass the number by which you multiplied the loss; gradients are divided by it first. For dynamic
             loss scaling see `train.fit(loss_scale=...)`.
 
+    The update of a complex Parameter is that of two real ones, its real and its imaginary part, as in PyTorch. Its
+    gradient is dL/da + i dL/db for a value a + i b, so that p - rate g lowers the loss.
+
     You can freeze a Parameter and its moments at any time by `p.requires_grad = False`, and unfreeze them by True. Pass
     the gradients of `optimiser.trainable_params()`, or of all Parameters; those of frozen ones are ignored.
 
@@ -320,8 +323,9 @@ class Optimizer(Settings):
         return [group(self.global_step) for group in self.groups]
 
     def like_parameters(self, name: str) -> list[Parameter]:
-        """Create moments: Parameters of zeros, one for each Parameter, float32 for Parameters of half precision."""
-        return [Parameter(ops.zeros_like(p, _value_to_compute(p)), f"{name}.{p.name}", False) for p in self.parameters]
+        """Create moments: Parameters of zeros, float32 for half precision, and (..., 2) for complex Parameters."""
+        zeros = [_in_reals(ops.zeros_like(p, _value_to_compute(p))) for p in self.parameters]
+        return [Parameter(zero, f"{name}.{p.name}", False) for zero, p in zip(zeros, self.parameters, strict=True)]
 
     def moments_of(self, parameter: Parameter) -> list[Parameter]:
         """The moments of a Parameter: its element of each list such as those of `like_parameters`."""
@@ -346,8 +350,10 @@ class Optimizer(Settings):
                     grad = grad.astype(wide) * (1.0 / self.loss_scale)
                 decay = group.weight_decay if self.decays_gradient else 0.0
                 slope = group.centred(grad) + parameter * decay if decay else group.centred(grad)
-                here = parameter.astype(wide), slope.astype(wide), rates[self._group_of[index]].astype(wide)
-                parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
+                here, slope = _in_reals(parameter.astype(wide)), _in_reals(slope.astype(wide))
+                rate = rates[self._group_of[index]].astype(here.dtype)
+                after = self.updated(index, here, slope, rate, step)
+                parameter.assign(_from_reals(after, wide).astype(parameter.dtype))
             written.clear()
         return True
 
@@ -359,7 +365,11 @@ class Optimizer(Settings):
     decays_gradient = True
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
-        """Compute the new value of a Parameter, and assign its moments. Half-precision values come as float32."""
+        """Compute the new value of a Parameter, and assign its moments.
+
+        Values and gradients of half precision come as float32, those of complex Parameters as (..., 2), real and
+        imaginary parts. The result has the same form.
+        """
         raise NotImplementedError
 
     def _checked(self, gradients: Any) -> Sequence[Tensor | None]:
@@ -433,3 +443,13 @@ class Optimizer(Settings):
 
 def _value_to_compute(parameter: Tensor) -> DType:
     return dtypes.as_dtype(dtypes.compute_dtype(parameter.dtype.dtype))
+
+
+def _in_reals(x: Tensor) -> Tensor:
+    """A complex Tensor as real and imaginary parts (..., 2); another one unchanged."""
+    return ops.stack([ops.real(x), ops.imag(x)], -1) if x.dtype.category == 3 else x
+
+
+def _from_reals(x: Tensor, dtype: DType) -> Tensor:
+    """The inverse of `_in_reals` for a dtype."""
+    return (x[..., 0] + x[..., 1] * 1j).astype(dtype) if dtype.category == 3 else x
