@@ -27,6 +27,7 @@ from snncell.nn.layers.reshaping import *
 from snncell.nn.layers.rnn import *
 from snncell.nn.layers.sparse import *
 from snncell.nn.layers.spiking import *
+from snncell.nn.layers.state_space import *
 from snncell.nn.losses.regularisers import *
 from snncell.nn.losses.spike_times import *
 from snncell.nn.losses.spikes import *

@@ -206,7 +206,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "nn.layers": [
         {"activations", "norm", "reshaping", "rnn", "spiking"},
         {"linear"},
-        {"conv", "delays", "norm_over_time", "sparse"},
+        {"conv", "delays", "norm_over_time", "sparse", "state_space"},
     ],
     "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],

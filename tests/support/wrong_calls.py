@@ -864,7 +864,7 @@ own("numbers", train43, "VanRossumLoss()", "outputs targets")
 own("numbers", train43, """
     MultiStep() Stateful() TimeDistributed() BatchNormThroughTime() ThresholdBatchNorm() Readout() FirstSpikeTime()
     SpikeTimes() SynapseFilter() AxonalDelay() TimeFixedDropout() PSN() EProp() SEWBlock() L1RateSparsity()
-    DelayedDense() SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
+    DelayedDense() LRU() SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
     """, "x spikes outputs")  # fmt: skip
 own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() AdaMax() RMSProp()", "gradients")
 own(
@@ -931,6 +931,7 @@ MADE: dict[str, dict[str, Any]] = {
     "AxonalDelay": {"num_features": 3},
     "DelayedConv1d": {"in_channels": 3},
     "DelayedDense": {"in_channels": 3},
+    "LRU": {"in_channels": 3},
     "SparseDense": {"in_channels": 3, "density": 0.5},
     "PSN": {"steps": 4, "order": None},
     "MaxPool2d": {},
@@ -957,6 +958,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "clip": {"min": lambda: 0.0},
     "clamp": {"min": lambda: 0.0},
     "EventDense": {"weight_init": lambda: "zeros"},
+    "SparseDense": {"density": lambda: 0.5},
     "Dirac()": {"shape": lambda: (2, 2, 3)},
     "clip_by_value": {"clip_value_min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
