@@ -33,8 +33,9 @@ class LRU(Cell):
         y[t] = Re(C h[t]) + D x[t]
 
     State n is a damped oscillation with a period of 2 pi / exp(theta[n]) steps, which remembers about exp(-nu[n])
-    steps. In float32, |lambda| rounds to 1 if nu is below -16. A recurrent LIF layer forgets within a few of its time constants, and its gradients vanish as fast. The LRU
-    has no reset and no nonlinearity over time. Put a spike function or a neuron after it, and another layer after that.
+    steps. In float32, |lambda| rounds to 1 if nu is below -16. Use it for long sequences: a layer of LIF neurons
+    forgets within a few of its time constants, and its gradients vanish as fast. The recurrence is linear, so put a
+    spike function or a neuron after it.
 
     eigenvalue_init chooses the initial eigenvalues. The input is then scaled by exp(gamma) = sqrt(1 - |lambda|^2), so
     that a state has the variance of its input if that is white noise.
@@ -176,7 +177,7 @@ def _first_eigenvalues(count: int, how: Any, radius: Any, max_phase: float) -> A
 
 
 def _check_ring(radius: Any, max_phase: float) -> tuple[float, float]:
-    pair = radius if isinstance(radius, (tuple, list)) and len(radius) == 2 else (None, None)
+    pair: Any = radius if isinstance(radius, (tuple, list)) and len(radius) == 2 else (None, None)
     real = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in pair)
     if not real or not 0.0 <= pair[0] <= pair[1] <= 1.0:
         raise ArgumentError(
