@@ -118,7 +118,7 @@ def choose_saved(body: Body) -> Body:
 
 
 def partition_body(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Partition a body into instructions before, in and after the loop. Users of rematerialised `states` stay in it."""
+    """Partition a body into instructions before, in and after the loop; users of rematerialised `states` stay in it."""
     parts: LoopParts = transform(BODY_PASSES, _trace_body(body, states)).step.parts
     return parts
 
@@ -130,7 +130,7 @@ def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program
 
 
 def stages_of_body(body: Body, states: Sequence[Value] = ()) -> Iterator[tuple[str, Program]]:
-    """The same for the step of a loop; see `partition_body`."""
+    """Yield the step of a loop, then each pass's name and its result; see `partition_body`."""
     traced = _trace_body(body, states)
     yield "traced", traced
     yield from run_passes(BODY_PASSES, traced)

@@ -386,8 +386,8 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the block, commits. If
-    an error or an interruption comes before that, all Parameters get their old values back.
+    """Context manager: write Parameters as a transaction. If an error or an interruption comes before `undo.clear()`,
+    the last line of the block, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))

@@ -403,7 +403,7 @@ def as_read(values: Any) -> Any:
 
 
 def _as_result(x: Tensor) -> Any:
-    """The elements of a result; in a loop's step a new Value, even for a Tensor from outside."""
+    """The elements of a result. In the step of a loop they get a new Value, even if they come from outside."""
     # A captured Tensor is not a result of the step, so a higher-order gradient would not search for its inputs.
     if TRACING.trace is not None and TRACING.trace.outside((x,)):
         return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})

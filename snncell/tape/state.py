@@ -155,7 +155,7 @@ class Watch(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """The wishes and the names of the Cells; another key needs another trace."""
+        """The recorded quantities and the names of the Cells; another key needs another trace."""
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell: `run(args, kwargs)`."""

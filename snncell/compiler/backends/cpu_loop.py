@@ -133,7 +133,7 @@ class CPULoop(LoopBackend):
         self.gather = EventGather(numbers, by_rows=bool(self.products))
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
-        """Choose the sums over time and axes that the kernel computes; other instructions read whole sums over time."""
+        """Choose the sums over axes that the kernel computes in blocks; the others need whole sums over time."""
         self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the rows of results for a block
         whole = set(schedule.parts.sums)
         for one in schedule.parts.reductions:

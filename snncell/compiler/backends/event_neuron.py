@@ -71,7 +71,7 @@ class _EquationTrace(Trace):
 
 
 class _Literals(Statements):
-    """Statements with numbers in their text. They must be those of snncell, because others would need other kernels."""
+    """Statements with numbers as literals: those of snncell, because a new number of a user would need a new kernel."""
 
     def _scalar(self, number: Any, instruction: Any, dtype: Any) -> str:
         return repr(as_scalar(number, dtype))
@@ -180,7 +180,7 @@ class EquationsOfNeuron:
     def _held(
         self, functions: tuple[Callable[..., list[Tensor]], ...], states: int
     ) -> tuple[Callable[..., list[Tensor]], ...]:
-        """The same functions of one state more, the time that is left of the refractory period."""
+        """The same functions with one more state, the remaining time of the refractory period."""
         neuron = self.neuron
 
         def refractory_period(*_: Tensor) -> Any:
@@ -354,14 +354,14 @@ def _elements(name: str, count: int) -> list[tuple[str, int]]:
 
 
 def _weight_last(receive: Callable[..., list[Tensor]], states: int) -> Callable[..., list[Tensor]]:
-    """The same function of the states, the weight and the constants."""
+    """The same function with its arguments in another order: the states, the weight, the constants."""
     return lambda *given: receive(given[states], *given[:states], *given[states + 1 :])
 
 
 def _back(function: Callable[..., list[Tensor]], count: int, gap: int | None = None) -> Callable[..., list[Any]]:
     """The vector-Jacobian product of a function of `count` inputs; without an output gradient it is 1.
 
-    The result has None at `gap`, where other functions have the gradient of a length or weight.
+    The result has None at `gap`, the position of a length or weight that this function does not have.
     """
 
     def back(*given: Tensor) -> list[Any]:

@@ -225,7 +225,7 @@ class EventScatter:
         return lines
 
     def near(self) -> dict[Value, list[str]]:
-        """For each scattered result, the statements that choose where a step's row of it is stored."""
+        """The statements that choose where each scattered result stores its row of a step."""
         found = {}
         for n, (instruction, row) in enumerate(self.terms):
             place = f"part, (sample % group{n} * held{n} + t % held{n}) * wide"

@@ -66,7 +66,7 @@ class Statements:
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """Pass a Python number as an argument. Equal numbers get separate ones, so that the source ignores values."""
+        """Pass a number as an argument of its own, even an equal number, so that the source does not depend on values."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
@@ -233,13 +233,13 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 
 
 def _levels_of(pattern: Sequence[bool]) -> list[list[int]]:
-    """Runs of axes along which an operand is present or broadcast, from the first one along which it is present."""
+    """The axes in runs with equal `pattern`, from the first run in which the operand is present."""
     levels = [list(run) for _, run in itertools.groupby(range(len(pattern)), lambda axis: pattern[axis])]
     return levels[1:] if len(levels) > 1 and not pattern[0] else levels
 
 
 def _with_few_levels(pattern: tuple[bool, ...]) -> tuple[bool, ...]:
-    """The same pattern if it has at most four levels (present, broadcast, present, broadcast), else a fuller one."""
+    """The pattern if it has at most four levels (present, broadcast, present, broadcast), else with the last merged."""
     levels = _levels_of(pattern)
     if len(levels) <= (3 if pattern[-1:] == (True,) else 4):
         return pattern

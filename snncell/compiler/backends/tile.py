@@ -7,7 +7,7 @@
         ...
         w0[i] = t3
 
-The shapes of a kernel's Values are numbered, and called its spaces. For a Value of the k-th shape, an array of the
+Each shape of a kernel's Values has a number; the code calls it a space. For a Value of space k, an array of the
 block has the `count<k>` elements from `low<k>` to `high<k>`. The name of an array is a letter and a number, but never
 the name of a cast in generated files (b1, f4, i8, ...).
 

@@ -64,7 +64,7 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Select the instructions to run before the loop, for all steps at once: needed by it, and independent of states.
+    """Select the instructions that the loop needs and that do not depend on states: they run before it, for all steps.
     Elementwise instructions are among them only if they compute operands of the others.
     """
     stateful = set(carried)  # Values that depend on a state, or on an instruction without a rule for sequences

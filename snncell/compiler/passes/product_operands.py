@@ -1,7 +1,7 @@
 """Operands of products: one memory layout and one event list for all products that share a matrix.
 
-A copy into another layout is slow, so an operand of several products is copied only once. Spikes are an operand of the
-next layer's product and, in the backward pass, of the gradient of its weights, each of which would search the whole
+A copy into another layout is slow, so an operand of several products is copied only once. Spikes are an operand of two
+products: that of the next layer, and in the backward pass that of its weight gradient. Each would search the whole
 matrix for events (nonzero elements). A search in booleans or bytes reads a quarter of the memory of one in floats.
 """
 

@@ -5,8 +5,8 @@
 Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. Storing
 v and x instead would also do, but they take more bytes.
 
-For each Value of the forward step that the backward step needs, the loop can store the Value itself, or its operands
-and recompute it. Each choice is a cut of the graph between the inputs of the step and the needed Values. The compiler
+The backward step needs some Values of the forward step. The loop can store such a Value, or store its operands and
+recompute it. Each choice is a cut of the graph between the inputs of the step and the needed Values. The compiler
 finds the cheapest cut by a maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the memory traffic of
 storing it: one write and one read. For an input or a result of the loop, it is only the read, because memory holds
 these anyway. Recomputing makes loops over time faster, because memory limits their speed: arithmetic on registers costs
@@ -53,7 +53,7 @@ class StorableValues(NamedTuple):
 
 
 def rematerialise(program: Program) -> Program:
-    """If the step has a backward step, add the values that this needs to the outputs of the step, to be stored."""
+    """Add the values that the backward step needs to the outputs of the step, so that the loop stores them."""
     step = program.step
     assert isinstance(step, Step)  # BODY_PASSES run for the steps of loops only
     body = step.body

@@ -87,7 +87,7 @@ def drop_identities(program: Program) -> Program:
 
 
 def _identical_value(instruction: Instruction, makers: dict[Value, Instruction]) -> Value | None:
-    """The Value that an instruction repeats: its operand, or the operand of the previous instruction."""
+    """The existing Value with the same bits as an instruction's result, or None."""
     op, x = instruction.op, instruction.inputs[0] if instruction.inputs else None
     if not isinstance(x, Value) or len(instruction.outputs) != 1:
         return None

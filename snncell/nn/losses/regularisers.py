@@ -132,7 +132,7 @@ class TargetRateRegulariser(_Regulariser):
 
 @with_fields
 class CountBoundRegulariser(_Regulariser):
-    """Target spike count of each neuron with a cost on each side: sum_n k_n / 2 (mean_b count - target)^2.
+    """Target spike count of each neuron, with one cost above it and one below: sum_n k_n / 2 (mean_b count - target)^2.
 
     k_n is `upper` if the neuron fires more than the target, else `lower`.
 

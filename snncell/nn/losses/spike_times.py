@@ -102,20 +102,17 @@ class SmoothSpikeCount(Cell):
 
     Use it for losses of spike counts after layers that return spike times, such as `EventPropLIF`. A true count is
     piecewise constant, so its exact gradient is 0. A smooth count decreases as a spike moves beyond the end of the
-    window. The gradient is exact for n, and n becomes the true count for a small width.
-
-    You can use n as the scores of `CrossEntropyLoss` or the logits of `MSELoss`. For the regularisers and losses of
-    trains (T, B, N), n.expand_dims(0) is a train of one step. You should know the following:
+    window. n becomes the true count for a small width. You can use n as scores of `CrossEntropyLoss` or logits of
+    `MSELoss`. For losses of trains (T, B, N), n.expand_dims(0) is a train of one step.
 
     - A spike moves by its gradient only within some widths of the end. A tenth to a third of the window works well.
-    - n is discontinuous where a spike appears or disappears because the potential only just reaches the threshold. Its
-      gradient does not include this change of n.
+    - n jumps where a spike appears or disappears because the potential only just reaches the threshold. Its gradient
+      does not include this jump.
     - A missing spike has the time inf, counts 0 and has no gradient. `bump_weights` wakes silent neurons.
     - K must be larger than the counts that you want, because n is at most K. Leave out `t_max` of the layer, or set it
       to at least window + 5 width, because n jumps where a spike crosses t_max.
 
     Inputs: times: spike times (B, N, K), inf for no spike.
-    Raises: ShapeError for times without these axes.
     Example:
         >>> times = Tensor([[[2.0, 10.0, float("inf")]]])  # two spikes, the second at the end of the window
         >>> count = nn.SmoothSpikeCount(window=10.0, width=1.0)
@@ -224,12 +221,11 @@ class FirstSpikeLoss(ClassLoss):
         loss = mean of each over the samples whose label neuron y spikes
 
     Use it if the neuron that fires first is the answer of a classifier. The second term is a regulariser that makes the
-    label neuron spike early. Then training can move this spike later again without making the neuron silent.
+    label neuron spike early, so that a later update can delay the spike without losing it.
 
     A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
-    later, until they are silent too, and training would fail after some epochs. Therefore such a sample does not count.
-    If no sample of a batch counts, the loss is inf and its gradient 0: raise the weights, for example by
-    `bump_weights`.
+    spike later, until they are silent too. Therefore such a sample does not count. If no sample of a batch counts, the
+    loss is inf and its gradient 0: raise the weights, for example by `bump_weights`.
 
     The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.

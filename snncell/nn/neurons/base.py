@@ -25,7 +25,7 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """Multi-spike function (MultiSpike in sinabs): how many times the threshold fits into the potential.
+    """Multi-spike function (MultiSpike in sinabs): the number of thresholds that fit into the potential.
 
     x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. With compare=">", a potential
     equal to a multiple of the threshold gives one spike less. The gradient is that of a single spike at the first

@@ -136,17 +136,17 @@ class EventDense(Ranged, Settings):
     per synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster, and also runs on GPUs.
 
     Without `step`, the equations are solved in closed form from event to event, up to rounding. This needs linear
-    `dynamics`: each state decays or grows exponentially, and can be driven by a constant and by states that are not
-    driven themselves. `spike_condition` must be a linear function of at most two of the states that change between
+    `dynamics`: each state decays or grows exponentially. A constant or another state can drive it, but no third state
+    may drive that one. `spike_condition` must be a linear function of at most two of the states that change between
     events, and so must `readout` for the maximum. For example, `EventLIF` and `EventLI` have a closed form; `EventQIF`,
     and `EventALIF` with its three exponentials, have none.
 
-    With `step`, the Runge-Kutta method of fourth order integrates any equations in steps of this length. If the spike
-    condition crosses 0 from below in a step, false position finds the time s up to rounding, and the state is reset
-    there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
+    With `step`, the Runge-Kutta method of fourth order integrates any equations. If the spike condition crosses 0 from
+    below in a step, false position finds the time s up to rounding, and the state is reset there. So the error of a
+    spike time is of order step^4, and spikes need not lie on the grid of steps.
 
-    The gradient is exact in both cases (implicit function theorem). With c the spike condition, p the Parameters in the
-    equations, y the state at the start of the step, and F(y, s) the state after a time s,
+    The gradient is exact in both cases (implicit function theorem). Let c be the spike condition, p the Parameters in
+    the equations, y the state at the start of the step, and F(y, s) the state after a time s. Then
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
@@ -160,8 +160,7 @@ class EventDense(Ranged, Settings):
     maximum of the potential over time, "maximum". Then K spikes do not end the simulation of a neuron; later spikes
     reset it, but are not returned, and no recurrent connection sends them. With `step`, the maximum is that of the
     values at the ends of all steps, before and after each spike, and its gradient is exact for these values. Between
-    the ends, a smooth potential can be higher by max |v''| step^2 / 8. For the integral of a potential over time, add a
-    state whose derivative is the potential.
+    the ends, a smooth potential can be higher by max |v''| step^2 / 8.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN

@@ -36,10 +36,10 @@ class EventNeuron(Membrane):
     - `input_spike(weight, *states)` returns the states after an input spike.
     - `reset(*states)` returns the states after an output spike. The condition must be below 0 for these states.
 
-    A neuron can have a constant `refractory_period`, the time after each spike in which the neuron does not spike. In
-    it, the first state is held, and the others go on; input spikes change only the others. For other behavior, define
-    `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0 at the
-    end of the period, the neuron spikes there.
+    A neuron can have a constant `refractory_period`, the time after each spike in which it cannot spike. During this
+    time the first state is constant, the others go on, and input spikes change only the others. For other behavior,
+    define `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0
+    at the end of the period, the neuron spikes there.
 
     The output "maximum" of `EventDense` is the maximum of the first state. For the maximum of another number, define
     `readout(*states)`.
@@ -106,11 +106,11 @@ class EventNeuron(Membrane):
         return states[0]
 
     def refractory_dynamics(self, *states: Tensor) -> Any:
-        """The time derivative of each state in the refractory period: 0 for the first one, as otherwise for others."""
+        """The time derivatives in the refractory period: 0 for the first state, those of `dynamics` for the others."""
         return _replace_first(0.0, self.dynamics(*states))
 
     def refractory_input_spike(self, weight: Tensor, *states: Tensor) -> Any:
-        """The states after an input spike in the refractory period: the first is held, the others are as otherwise."""
+        """The states after an input spike in the refractory period: `input_spike` changes all but the first one."""
         return _replace_first(states[0], self.input_spike(weight, *states))
 
     dynamics: Any = _undefined
@@ -146,20 +146,13 @@ class EventLI(_CurrentDriven):
         tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
 
     Use it as the last layer for losses of voltages, with `output="states"` or `output="maximum"` of `EventDense`. For
-    other read-outs, such as the integral of v over time, write a subclass with another state.
+    other read-outs, write a subclass with one more state. For example, the integral of v has the time derivative v.
 
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
         >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, weight_init=4.0, output="states")
         >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))  # v and i of one neuron
         [[[0.991 0.207]]]
-        >>> class Integrator(nn.EventLI):
-        ...     states = 3
-        ...     def dynamics(self, v, i, integral):
-        ...         return *super().dynamics(v, i), v
-        >>> layer = nn.EventDense(Integrator(), 2, 1, t_max=20.0, step=0.5, weight_init=4.0, output="states")
-        >>> print(layer(Tensor([[0.0, 3.0]]))[..., 2].asnumpy().round(3))
-        [[19.137]]
     """
 
     tau_mem: Any = TAU_MEM

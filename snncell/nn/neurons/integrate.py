@@ -29,7 +29,7 @@ class IFNode(Neuron):
 
     Use it where spikes should count the input, as in converted ReLU networks. To forget older inputs, use `LIFNode`.
 
-    The spike has the size v_threshold, as in MindSpore's guide; in other frameworks, `IFNode.like(...)`, it is 1.
+    The spike has the size v_threshold, as in MindSpore's guide. In other frameworks it is 1; call `IFNode.like(...)`.
 
     Inputs: x, v: the input and the potential, of one shape.
     Returns: (spike, v), or (v, v) with `fire=False`.

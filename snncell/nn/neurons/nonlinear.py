@@ -128,8 +128,8 @@ class AdExNode(Neuron):
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
-    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. These are the paper's
-    equations divided by the leak conductance g_L, as are w, a and b: x = I / g_L and tau = C / g_L.
+    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations of the
+    paper, w, a and b are divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
 
     Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
     Returns: (s, v, w).

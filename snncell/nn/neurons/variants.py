@@ -249,7 +249,7 @@ def gate(value: Any, who: str, name: str) -> Parameter:
 
 @with_fields(by_place=" ".join(GATES) + " detach_reset surrogate_function compare")
 class GLIFNode(Neuron):
-    """Gated LIF (GLIF): learns which leak, input scaling and reset the neuron uses.
+    """Gated LIF (GLIF): learns its leak, its input scaling and its reset.
 
         keep = 1 - alpha (1 - tau)
         h = keep v (1 - gamma s) - (1 - alpha) linear_decay - (1 - gamma) v_subreset s + x (1 - beta (1 - conduct))
@@ -257,7 +257,7 @@ class GLIFNode(Neuron):
         v = h
 
     The s on the right is the spike of the previous step. gamma mixes a reset to 0 with a subtractive one, alpha an
-    exponential with a linear leak; beta scales the input. Use it for heterogeneous neurons without manual choices.
+    exponential with a linear leak; beta scales the input. Use it if the neurons of a layer should differ.
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
     or an array with one value per neuron. The defaults of 0.5 start between the two choices.
