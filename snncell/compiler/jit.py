@@ -316,11 +316,9 @@ def jit(
             compile, by tracing, and no fallback.
         dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that
             names the alternative.
-
     Returns: A callable with the same arguments and results.
     Raises: TraceError if `fn` uses the value of a traced Tensor, naming the line, and for the errors above;
         ArgumentError for an argument that is neither a Tensor nor hashable.
-
     Example:
         >>> jit(lambda x: x * 2 + 1)(Tensor([1.0, 2.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 3.00000000e+00,  5.00000000e+00])
@@ -362,9 +360,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
         inputs, kwargs: arguments like those that you will call it with; only shapes, dtypes and Python values count.
         detail: "layers", "launches" or "program". If `fn` has an argument of this name, too, wrap it:
             `explain(lambda x: fn(x, detail=2), x)`.
-
     Returns: A string that a notebook shows as a table, and a console as it is.
-
     Example:
         >>> "Dense, compiled for the CPU" in explain(nn.Dense(3, 2), ops.ones((5, 3)))
         True
@@ -386,7 +382,6 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
     Args:
         fn: a function or Cell, jitted or not.
         inputs, kwargs: arguments like those that you will call it with.
-
     Example:
         >>> print(explain_passes(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         traced:

@@ -129,16 +129,13 @@ def profile(
             `step` runs, and the number of spikes decides whether matrix products use events or all elements.
         repeat: the number of timed runs; times are medians.
         detail: "layers" prints a row for each layer, "launches" a row for each launch.
-
     Returns:
         A `Profile`. `rows` has a row for each layer, and one for Python between launches, slowest first; `launches` has
         a row for each launch. `seconds` is the time of a step, and `overhead` the fraction that the clocks add to it.
-
     Raises:
         TraceError: if `step` cannot be compiled, or if you call `profile` inside of a jitted function or with
             `check_finite`.
         ArgumentError: if `step` has no launches, for example because it returns its input.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(20, 10), nn.MultiStep(nn.LIFNode()))
         >>> measured = snncell.profile(net, ops.ones((8, 4, 20)), repeat=3)
@@ -281,7 +278,6 @@ class Profile:
         Args:
             ax: the Axes to draw on; new Axes by default.
             title: title of the plot; the time of a step by default.
-
         Returns:
             The Axes.
         """

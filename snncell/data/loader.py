@@ -190,7 +190,6 @@ class Loader:
     Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
     bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the data
     set or a transform have a note that names the sample.
-
     Example:
         >>> import numpy as np
         >>> recordings = [(np.ones((steps, 2), np.float32), steps % 2) for steps in (3, 5, 4)]

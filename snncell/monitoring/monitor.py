@@ -92,7 +92,6 @@ class Monitor:
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
     the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
-
     Attributes:
         spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
         calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.

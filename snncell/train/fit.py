@@ -144,7 +144,6 @@ def fit(
         CheckpointError: if the file to resume from is missing, or of another net, optimiser, loss, data or settings.
         RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
     If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
-
     Example:
         >>> x = ops.uniform((64, 2))
         >>> net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")

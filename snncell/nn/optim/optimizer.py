@@ -216,7 +216,6 @@ class Optimizer(Settings):
 
     You can freeze a Parameter and its moments at any time by `p.requires_grad = False`, and unfreeze them by True. Pass
     the gradients of `optimiser.trainable_params()`, or of all Parameters; those of frozen ones are ignored.
-
     Attributes:
         parameters: all Parameters, in the order of the gradients.
         groups: a `ParameterGroup` for each group, at least one.
