@@ -241,7 +241,6 @@ def load_param_into_net(
         strict_load: whether the Cell and the dict must have exactly the same paths.
         remove_redundancy: accepted without effect.
     Returns: The paths that only the Cell has, and the paths that only the dict has.
-    Raises: CheckpointError if a shape or dtype differs or, with strict_load, if paths differ.
     """
     if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
         raise CheckpointError(

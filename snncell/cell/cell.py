@@ -44,10 +44,10 @@ def without_construct(cell: Any) -> ConstructError:
 class Cell(Hooked, Modes, HasState):
     """Base class of layers, neurons and networks: Parameters, child Cells, and a forward function `construct`.
 
-    Subclasses define `construct(self, *inputs)`. You can define a custom gradient where the true derivative is useless,
-    for example for a spike: `bprop(self, *inputs, out, dout)`. It returns a tuple with one gradient (or None) for each
-    input, or `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. Set
-    `self.bprop_debug = True` to compare each such gradient with that of `construct` (or of `primitive`, if defined).
+    Subclasses define `construct(self, *inputs)`. If the true derivative is 0 almost everywhere, as for a spike, define
+    a custom gradient: `bprop(self, *inputs, out, dout)`. It returns a tuple with one gradient (or None) for each input,
+    or `(tuple, {parameter: gradient})` for the Parameters in `self.internal_params`. Set `self.bprop_debug = True` to
+    compare each such gradient with that of `construct` (or of `primitive`, if defined).
 
     You can call a Cell with Tensors and any other objects. Arrays of NumPy and other libraries become Tensors.
 
@@ -55,8 +55,8 @@ class Cell(Hooked, Modes, HasState):
     append to such a list later belong to it as well; call `update_parameters_name()` to name them.
 
     Each call overwrites the attributes that `construct` sets. Use `self.save_for_bprop(...)` to keep values of one call
-    for its `bprop`. If a Parameter `self.w` is written after the forward pass, `bprop` reads the new value, but in a
-    time loop and in a jitted function it reads the value of the forward pass.
+    for its `bprop`. `bprop` reads the present value of a Parameter `self.w`, which may have been written after the
+    forward pass. In a time loop and in a jitted function, it reads the value of the forward pass.
 
     Args:
         auto_prefix: False for a wrapper that must not rename the Parameters of its network, such as a training Cell.

@@ -36,9 +36,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Field:
-    """The declaration of a constant or an option, made by `field`, which documents the attributes; `name`, `annotation`
-    and `kw_only` come from the class that declares it.
-    """
+    """The result of `field`, which documents the attributes; the class adds `name`, `annotation` and `kw_only`."""
 
     default: Any = REQUIRED
     range: Range | tuple[Any, ...] | None = None

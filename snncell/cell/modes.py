@@ -72,7 +72,6 @@ class Modes(Tree):
             device: the name in upper or lower case, or None to leave them where they are.
             dtype: None, because Parameters keep their dtype.
             non_blocking: accepted without effect.
-        Raises: DeviceError for an unknown name, or without a GPU; ArgumentError for a dtype.
         """
         if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
             raise ArgumentError(
@@ -91,9 +90,9 @@ class Modes(Tree):
     def to_float(self, dst_type: Any) -> Self:
         """Compute this Cell and its descendants in float16 or bfloat16: y = f(half(x), half(W)), y is of `dst_type`.
 
-        Parameters and their gradients keep their dtype. Cells with a `bprop` and no Parameters do not change; one with
-        both, or a quantised Cell, raises an ArgumentError. `amp.auto_mixed_precision` changes only layers with large
-        products, and converts the result of each to float32.
+        Parameters and their gradients keep their dtype. A Cell with a `bprop` but no Parameters does not change. A Cell
+        with a `bprop` and Parameters, or a quantised Cell, raises an ArgumentError. `amp.auto_mixed_precision` changes
+        only layers with large products, and converts the result of each to float32.
 
         Args: dst_type: float16, bfloat16, or float32 to undo it.
         Example:
@@ -146,7 +145,6 @@ class Modes(Tree):
             context_fn: None.
             use_reentrant, early_stop, kwargs: MindSpore's arguments, without effect; kwargs are `mp_comm_recompute`,
                 `parallel_optimizer_comm_recompute` and `recompute_slice_activation`.
-        Raises: ArgumentError for output_recompute, a context_fn, or an unknown name.
         """
         if output_recompute or context_fn is not None:
             raise ArgumentError(

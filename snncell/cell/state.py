@@ -46,8 +46,6 @@ class HasState(Tree):
             name: the attribute, which must be free or a buffer.
             tensor: its value, or None.
             persistent: whether `state_dict` and checkpoints contain it.
-        Raises: NameClashError for a name that is empty, contains a dot, or belongs to another object; ArgumentTypeError
-            if `tensor` is neither a Tensor nor None.
         """
         who = "register_buffer"
         if name not in self._buffers:
@@ -147,7 +145,6 @@ class HasState(Tree):
             state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.
             strict: whether the Cell and the dict must have exactly the same paths.
         Returns: The paths that only the Cell has, and the paths that only the dict has.
-        Raises: CheckpointError if a shape or dtype differs or, with strict, if paths differ.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")

@@ -270,9 +270,8 @@ def signature_difference(old: Any, new: Any) -> str:
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Name, source and signature of each device kernel of a Program. You can read and compile them without a card.
-
-    A loop that runs step by step has no kernel itself.
+    """Name, source and signature of each device kernel of a Program, except loops that run step by step. You can read
+    and compile the sources without a card.
     """
     for group in fuse(optimise(program, DEVICE)):
         op = group.instructions[0].op

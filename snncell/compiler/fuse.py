@@ -56,9 +56,8 @@ def fuse(program: Program) -> list[FusionGroup]:
     the same shape, if each input of the instruction is computed before the group or in it, and if the group reads or
     computes an operand of the instruction. The last condition does not apply to loops over a single element.
 
-    Then each loop is merged into the first loop that uses one of its results, if that is legal. The first phase cannot
-    do this, because it never moves an instruction to a group that was opened later. Finally, loops rematerialise Values
-    that would pass through memory, if that moves fewer bytes.
+    Then each loop is merged into the first loop that uses one of its results, if that is legal; the first phase never
+    moves an instruction to a later group. Finally, loops rematerialise Values, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value
@@ -181,11 +180,9 @@ WAITING_BYTES = 1 << 20
 
 
 def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
-    """Delay small loops to the next loop, past independent calls, so that they become neighbours.
+    """Delay small loops to the next loop, past independent calls, so that they become neighbours in the same order.
 
-    Loops keep their order.
-
-        a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
+    a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
     """
     placed: list[FusionGroup] = []
     waiting: list[FusionGroup] = []

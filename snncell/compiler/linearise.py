@@ -144,9 +144,8 @@ def save_for_backward(body: Body) -> Body:
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     """Trace the backward step of a body that was traced under a tape.
 
-    `has_dout` tells for each output whether it receives a gradient; states always do, because their gradient flows from
-    step to step. The backward step rematerialises the forward Values that it needs from the saved values, or from the
-    states if no values were saved.
+    `has_dout` is True for each output that receives a gradient; states always do, because their gradient flows from
+    step to step. The backward step rematerialises forward Values from the saved values, or without any from the states.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
@@ -214,8 +213,7 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 def lacks_states(body: Body, reverse: Reverse) -> bool:
     """True if a backward step, or a gradient of higher order, reads states that were not saved.
 
-    A gradient of higher order may read states that the backward step does not. For example, a bprop may call a Cell
-    that has another bprop, which reads a state.
+    For example, a bprop may call a Cell with another bprop. Only the second-order gradient reads the state of that one.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]

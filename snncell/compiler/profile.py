@@ -118,10 +118,9 @@ def profile(
     The bound estimates the least time that a launch needs on this machine. It is the longer of two times: the time for
     its bytes at the bandwidth of a copy, and the time for its operations at the rate of a large matrix product. Both
     rates are measured at the first profile. A launch at 1.2 times its bound cannot become much faster, one at 10 times
-    can. Operations are those of the plain
-    algorithm: 2 n k m for a matrix product, fewer if it computes with the nonzero elements only, and one for each
-    element of an elementwise operation. A launch can take less time than its bound if it needs fewer operations, like a
-    Winograd convolution, or if its data are in a cache.
+    can. Operations are those of the plain algorithm: 2 n k m for a matrix product, fewer if it computes with the
+    nonzero elements only, and one for each element of an elementwise operation. A launch can take less time than its
+    bound if it needs fewer operations, like a Winograd convolution, or if its data are in a cache.
 
     Args:
         step: a function or Cell. If it is not jitted, its compiled form is profiled, and the output says so.
@@ -129,13 +128,9 @@ def profile(
             `step` runs, and the number of spikes decides whether matrix products use events or all elements.
         repeat: the number of timed runs; times are medians.
         detail: "layers" prints a row for each layer, "launches" a row for each launch.
-    Returns:
-        A `Profile`. `rows` has a row for each layer, and one for Python between launches, slowest first; `launches` has
-        a row for each launch. `seconds` is the time of a step, and `overhead` the fraction that the clocks add to it.
-    Raises:
-        TraceError: if `step` cannot be compiled, or if you call `profile` inside of a jitted function or with
-            `check_finite`.
-        ArgumentError: if `step` has no launches, for example because it returns its input.
+    Returns: A `Profile`.
+    Raises: TraceError if `step` cannot be compiled, or if you call `profile` in a jitted function or with
+        `check_finite`; ArgumentError if `step` has no launches, for example because it returns its input.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(20, 10), nn.MultiStep(nn.LIFNode()))
         >>> measured = snncell.profile(net, ops.ones((8, 4, 20)), repeat=3)
@@ -211,11 +206,9 @@ class Profile:
         name: the name of the step.
         device: "CPU" or "GPU".
         seconds: the median time of a step without clocks.
-        rows: a row for each layer, and one for Python between launches, slowest first: `name`, `seconds`, `share`,
-            `bytes`, `operations`, `bound`, `times_bound`, `density`, `path`, `forward`, `backward`, `optimiser`.
-        launches: a row for each launch in the order of a step: `name`, `layer`, `track`, `seconds`, `share`, `bytes`,
-            `operations`, `bound`, `times_bound`, `density`, `path`, `shape`, `line`. A loop over time has a row for its
-            kernel, and further rows for operations that it runs for all steps together.
+        rows: a `LayerTime` for each layer, and one for Python between launches, slowest first.
+        launches: a `LaunchTime` for each launch, in the order of a step. A loop over time has one for its kernel, and
+            further ones for operations that it runs for all steps together.
         overhead: how much longer a step takes with the clocks, as a fraction of `seconds`.
         compile_seconds: the time of tracing and compiling. It is short if the kernels were in the cache on disk.
         bandwidth: the bandwidth of a copy on this machine, in bytes per second, read and written.
@@ -278,8 +271,7 @@ class Profile:
         Args:
             ax: the Axes to draw on; new Axes by default.
             title: title of the plot; the time of a step by default.
-        Returns:
-            The Axes.
+        Returns: The Axes.
         """
         return plugin("plot of a profile")(self, ax, title)
 

@@ -193,9 +193,9 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
 
 def obstacle(schedule: LoopSchedule) -> str | None:
     """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal. A kernel gives each thread
-    a block of elements, and runs all steps on it. Therefore every Value in the loop must be elementwise over one shape,
-    so that element n depends only on elements n of other Values. With products, the blocks are of rows, and row n may
-    depend only on rows n. A product must be of the rows of a Value in the loop and a constant matrix.
+    a block of elements, and runs all steps on it. So every Value in the loop must be elementwise over one shape, where
+    element n depends only on elements n of other Values. With products, blocks consist of rows, row n depends only on
+    rows n, and each product must multiply rows of a Value in the loop by a constant matrix.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:

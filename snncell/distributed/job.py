@@ -132,11 +132,6 @@ def barrier() -> None:
 
     Raises: ArgumentError in a jitted function, which would wait only while it is traced; RankError before `init`, or if
         a rank has ended.
-    Example:
-        >>> snncell.distributed.init()
-        >>> if snncell.distributed.rank() == 0:
-        ...     pass  # write a file
-        >>> snncell.distributed.barrier()
     """
     ranks = join_job("distributed.barrier")
     if TRACING.trace is not None:

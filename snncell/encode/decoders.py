@@ -54,7 +54,6 @@ def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, len
     Args:
         spikes: a value above 0 is a spike.
         silent: the time of a silent neuron; None is the last step of the sample, T - 1 without lengths.
-    Raises: ArgumentError if silent is before the last step.
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]

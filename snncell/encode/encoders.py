@@ -23,7 +23,7 @@ def rate(
     """Rate coding: a spike at each step with probability p = clip(gain x + offset, 0, 1).
 
     Use it as a simple default for static inputs, such as images; it needs many steps to be precise. After
-    `snncell.set_seed` the spikes are the same with any threads, device or jit. p = 0 never fires, p = 1 always.
+    `snncell.set_seed` the spikes are the same for any number of threads, on any device, with and without `jit`.
 
     Args:
         x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step.

@@ -358,7 +358,6 @@ def energy_by_layer(
         ax, title: the Axes to draw on (new Axes by default), and the title, by default the sums of all layers.
         beside: the bars below that of the spiking network: "one_pass" for an ANN of the same layers without time,
             "dense" for the same steps with all products, "both", or None for no other bars.
-    Raises: ArgumentError if `energy` is not an Energy, or for another `beside`.
     """
     if not energy.layers:
         raise ArgumentError("energy_by_layer: energy.layers is empty, so there is nothing to draw.")

@@ -336,7 +336,6 @@ class ModelCheckpoint(Callback):
         prefix: the beginning of the names.
         directory: the folder, which is created if it is missing; by default the present one.
         config: when to write; by default `CheckpointConfig()`.
-    Raises: ArgumentError for a prefix that cannot be part of a file name; CheckpointError if a file cannot be written.
     Example:
         >>> import os, tempfile
         >>> net, folder = nn.Dense(1, 1), tempfile.mkdtemp()

@@ -117,7 +117,6 @@ class Model:
             dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
             initial_epoch: the number of earlier epochs, which count.
         Returns: The `Result` of `train.fit`.
-        Raises: ArgumentError, TrainingError as for `train.fit`, and without an optimiser.
         """
         return self._fit("train", epoch, train_dataset, None, 1, callbacks, initial_epoch)
 
@@ -207,7 +206,6 @@ class Model:
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
         Returns: The metrics by name.
-        Raises: ArgumentError if there are no metrics, or no loss that they need.
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')

@@ -92,10 +92,6 @@ class Monitor:
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
     the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
-    Attributes:
-        spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
-        calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.
-        layers: the names of the layers, in the order of their calls.
     Raises: ArgumentError for a network without neurons, or a monitor within another one; RecordError if you read a
         quantity that was not recorded, with the reason; ShapeError if a layer was called with several shapes.
     Example:
@@ -150,12 +146,12 @@ class Monitor:
 
     @property
     def calls(self) -> list[dict[str, Recorded]]:
-        """The recorded calls: quantity -> layer -> array."""
+        """The recorded calls, oldest first, each a dict: quantity -> layer -> array."""
         return [{k: Recorded(self, k, call) for k in call.series if k in KINDS} for call in self._recorder.calls]
 
     @property
     def spikes(self) -> Recorded:
-        """The output of each layer, (T, B, ...)."""
+        """The output of each layer in the last call, (T, B, ...)."""
         return Recorded(self, "spikes", self._last)
 
     @property

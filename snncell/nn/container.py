@@ -161,7 +161,6 @@ class CellDict(_Container):
 
     Args:
         cells: a dict, a CellDict, or pairs (name, cell). The order is kept.
-    Raises: ArgumentTypeError unless all are Cells; NameClashError for "", a key with a dot, or a method such as "keys".
     Example:
         >>> branches = nn.CellDict({"fine": nn.Dense(3, 4), "coarse": nn.Dense(3, 2)})
         >>> list(branches), branches.pop("fine").weight.shape, [p.name for p in branches.trainable_params()]

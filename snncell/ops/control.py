@@ -51,8 +51,6 @@ def scan(
         checkpoint_every: the number of steps from one saved carry to the next. The backward pass recomputes the steps
             between them, which saves memory. By default each step saves as few values as the backward pass needs.
     Returns: The last carry, and the ys stacked along a first axis of length T.
-    Raises: ShapeError if the lengths of xs differ, or a state changes its shape; DTypeError if a state changes its
-        dtype; ArgumentError for xs without a Tensor or of length 0.
     """
     return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
 
@@ -210,8 +208,6 @@ def associative_scan(fn: Callable[[Any, Any], Any], elements: Any, axis: int = 0
         axis: the axis of time, in each Tensor.
         reverse: start at the last step: y[T - 1] = x[T - 1] and y[t] = fn(y[t + 1], x[t]).
     Returns: The prefixes, in the structure, shapes and dtypes of `elements`.
-    Raises: ArgumentError for elements without a Tensor, or another structure from `fn`; ShapeError for different
-        lengths, or another shape from `fn`; DTypeError for another dtype from `fn`.
     Source: G. E. Blelloch (1990), Prefix sums and their applications. Meaning and name are those of
         `jax.lax.associative_scan`.
     Example:
@@ -306,7 +302,6 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
             applies to all arguments, a tuple has one entry for each.
         out_axes: the axis along which each result is stacked; None for a result that does not depend on the slice.
     Returns: A function with the arguments of `fn`, each with one more axis.
-    Raises: ArgumentError for wrong axes, or results that are not Tensors; ShapeError for different numbers of slices.
     Example:
         >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])

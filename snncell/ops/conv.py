@@ -330,7 +330,6 @@ def fold(
 ) -> Tensor:
     """Sum columns back into an image, the adjoint of `unfold`: (N, C * kh * kw, L) -> (N, C, H, W). Overlaps add up.
 
-    Raises: ShapeError if the number of columns L differs from the number of windows.
     Args:
         x: (N, C * kh * kw, L).
         output_size: (H, W), or one integer for both.

@@ -48,7 +48,6 @@ def jacrev(
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
     Returns: A function with the arguments of `fn` that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian,
         aux)` with `has_aux`. If `fn` has several outputs, the Jacobians have the structure of the outputs.
-    Raises: GradientError as for `grad`, and for outputs that are not floats.
     Example:
         >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
@@ -206,8 +205,6 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
         v: the direction, with the structure, shapes and dtypes of `inputs`. Tensors in a dict are matched by key.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
     Returns: `(out, tangent)`, and `aux` with `has_aux`. The tangent has the structure of `out`, with None for integers.
-    Raises: GradientError for an input without a gradient, or directions of another structure; ShapeError, DTypeError
-        for a direction of another shape or dtype.
     Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
     Example:
         >>> snncell.jvp(lambda x, y: x * y, (Tensor(2.0), Tensor(3.0)), (Tensor(1.0), Tensor(10.0)))

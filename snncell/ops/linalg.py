@@ -164,7 +164,6 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
     and `...` stands for all axes without a letter. Without "->" the result has the letters that occur once, in
     alphabetical order. Long float32 sums are accurate to 1e-6, except in products, where BLAS accumulates in float32.
 
-    Raises: ArgumentError for an invalid equation or number of operands; ShapeError if a letter has two lengths.
     Example:
         >>> x, w = Tensor([1.0, 2.0]), ops.ones((2, 2, 3))
         >>> ops.einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j

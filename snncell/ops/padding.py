@@ -52,7 +52,6 @@ def pad(
         mode: "constant"; or elements of x itself. For a, b, c these are "reflect" (c b | a b c | b a), "symmetric" (b a
             | a b c | c b), "replicate" (a a | a b c | c c) and "circular" (b c | a b c | a b).
         value: the number to pad with in mode "constant".
-    Raises: ShapeError for a wrong number of widths, a negative one, or more elements than x has for the mode.
     """
     tensor = as_tensor(x, "pad")
     if padding and all(isinstance(pair, (tuple, list)) for pair in padding):

@@ -68,8 +68,9 @@ class Uniform(_PerChannel):
     "learned"     a Parameter with LSQ's gradient / sqrt(high n), n values per step; at first 2 mean |x| / sqrt(high)
     a number      that number
 
-    and has `scale_bits` significant bits. "max" and "moving" round it up, so that nothing is clipped. Few bits make
-    grid values and their sums exact in float32, as `quantise.export` needs; one bit makes the step a power of two.
+    The step is rounded to `scale_bits` significant bits; "max" and "moving" round it up, so that nothing is clipped.
+    Few bits make grid values and their sums exact in float32, as `quantise.export` needs; one bit makes the step a
+    power of two.
 
     Args:
         bits: from 2 to 16.

@@ -337,10 +337,7 @@ class IntegerNet:
 
     @classmethod
     def load(cls, file: Path) -> IntegerNet:
-        """Read a network that `save` wrote.
-
-        Raises: CheckpointError if the file is missing, damaged, or in another format.
-        """
+        """Read a network that `save` wrote."""
         arrays, header = read_arrays(file, "load")
         if header.get("format") != FORMAT:
             raise CheckpointError(

@@ -156,10 +156,9 @@ def prepare(
         decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
         skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
     Returns: The network itself.
-    Raises:
-        ArgumentError: if the network has nothing to round, is already prepared, or computes in float16 (`snncell.amp`).
-            Also for a Cell with a `bprop`, because its custom gradient would use the unrounded Parameters, and for
-            states of a Cell that is not a neuron.
+    Raises: ArgumentError for a network that has nothing to round, is already prepared, or computes in float16; for a
+        Cell with a `bprop`, because its custom gradient would use the unrounded Parameters; and for states of a Cell
+        that is not a neuron.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
     Example:
@@ -314,9 +313,8 @@ def fold(net: Cell) -> Cell:
         net: contains `SequentialCell`s in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or a subclass directly
             follows a Dense, Conv1d or Conv2d. Both may be in a `TimeDistributed`. Your own construct should call such a
             `SequentialCell` as a whole, because the positions of its Cells change.
-    Raises:
-        ArgumentError: if a normalisation does not follow such a layer, or has statistics for each step or of the batch;
-            if a layer is used twice; if the network is prepared already, or has no batch normalisation.
+    Raises: ArgumentError if a normalisation does not follow such a layer, or has statistics for each step or of the
+        batch; if a layer is used twice; if the network is prepared already, or has no batch normalisation.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
     Example:

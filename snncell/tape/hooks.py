@@ -192,7 +192,6 @@ class HookBackward:
         hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
             for a single input; None keeps them.
         cell_id: a name that error messages contain.
-    Raises: GradientError if `hook_fn` is not a function, or returns anything else.
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
         >>> ops.grad(lambda x: double(x * x))(Tensor(3.0))

@@ -43,11 +43,9 @@ class Tensor:
         const_arg: MindSpore's argument for its graph compiler; without effect.
         device: "CPU" or "GPU"; by default the device of `set_context`.
         input_data: MindSpore's name for data.
-    Raises:
-        ShapeError: for ragged lists.
-        DTypeError: for data that are not numbers.
-        ArgumentError: if you pass data together with shape or init, if you pass only some of shape, dtype and init, or
-            if an array does not export its elements. For example, a PyTorch tensor with requires_grad does not.
+    Raises: ShapeError for ragged lists; DTypeError for data that are not numbers; ArgumentError for data together with
+        shape or init, for only some of shape, dtype and init, and for an array that does not export its elements, such
+        as a PyTorch tensor with requires_grad.
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
         Tensor(shape=[1, 2], dtype=Float32, value=
@@ -157,7 +155,6 @@ class Tensor:
             places: the index in the flattened Tensor, `x.item(3)`, or one along each axis, `x.item(0, 1)` or
                 `x.item((0, 1))`. You can leave it out if there is only one element.
             index: the same, as a keyword argument: `x.item(index=3)`.
-        Raises: ShapeError for any other number of indices; TensorIndexError for an index out of range.
         """
         if unknown:
             raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")

@@ -308,7 +308,6 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
     Args:
         gradients: that result.
         identifier: the position of an argument, or a Parameter or its name.
-    Raises: GradientError if there is no such gradient; it lists the others.
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
         >>> snncell.get_grad(both, 1)
@@ -395,7 +394,6 @@ class GradOperation:
         get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
             `get_all`, a pair of tuples. If you pass no Parameters, it uses the `trainable_params()` of the Cell.
         sens_param: as for `value_and_grad`.
-    Raises: ArgumentTypeError for flags that are not True or False.
     Example:
         >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))

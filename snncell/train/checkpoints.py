@@ -36,7 +36,6 @@ class Checkpoint(Callback):
         best: a number of the record, such as "test_loss". A file is then written only if it is the best so far.
         keep: the number of files with changing names to keep; older ones are deleted. Default: all.
         higher_is_better: whether a larger number is better, if the rule of `EarlyStopping` is wrong for your number.
-    Raises: ArgumentError for conflicting settings or unknown names in braces; CheckpointError if it cannot be written.
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

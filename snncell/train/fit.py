@@ -88,8 +88,8 @@ def fit(
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, and compiled encoders, such as
             `encode.rate`, do not check that their input is in [0, 1]. The net is in training mode in training steps
-            only. At the end each Cell gets back the mode that it had before. Each `Stateful` is reset before a pass
-            over the data. If the loss or accuracy has an argument `lengths`, it gets the `lengths` that the net gets.
+            only. At the end each Cell gets back its earlier mode. Each `Stateful` is reset before a pass over the data.
+            If the loss or accuracy has an argument `lengths`, it gets the same `lengths` as the net.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
@@ -115,7 +115,7 @@ def fit(
         monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
-        callbacks: see `train.Callback`; they are called in this order.
+        callbacks: see `train.Callback`, also for the order of their calls.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
             Ctrl-C (KeyboardInterrupt) or SIGTERM takes effect at once, as does the first one without a checkpoint.

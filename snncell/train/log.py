@@ -41,7 +41,6 @@ class Log(Callback):
     Args:
         file: the path.
         records: the lines to begin with.
-    Raises: ArgumentError for another file extension, or a missing folder.
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp(), "run.csv")

@@ -140,7 +140,6 @@ class Spikes:
         Args:
             lengths: integers (B,), the number of valid steps of each sample, by default T. Calls with another batch
                 size count all steps.
-        Raises: ArgumentError if there was no call, or for lengths below 0 or above T.
         """
         if lengths is None:
             return self.rate_of(None)

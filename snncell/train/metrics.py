@@ -43,9 +43,8 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
         ignore_index: a class number to ignore; `train.fit` takes the loss's. If all are ignored, the accuracy is NaN.
         lengths: integers (B,), the steps of each sample in outputs (T, B, C) that count. Default: all T.
-    Raises: DTypeError for labels that are neither; ShapeError for shapes that do not fit; ArgumentError for a class
-        number out of range, and labels (B, C) that are negative or do not add up to 1 for each sample (within 1 %). On
-        the GPU under `jit`, which does not wait for a check, the accuracy of such a sample is 0.
+    Raises: ArgumentError for a class number out of range, and for labels (B, C) that are negative or do not add up to 1
+        (within 1 %). On the GPU under `jit`, which does not wait for a check, the accuracy of such a sample is 0.
     Example:
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
         0.5
@@ -266,7 +265,6 @@ def metric(name: str) -> Metric | Monitored:
 
     The last three are `Monitored`, per sample, by `monitoring.energy`; the others are functions of (output, target).
 
-    Raises: ArgumentError for an unknown name; it lists the known ones.
     Example:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
         1.0

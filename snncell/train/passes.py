@@ -48,7 +48,6 @@ def evaluate(
     Arguments are those of `fit`, without shuffling. States start at rest, and are restored afterwards, like modes.
 
     Returns: Numbers by name (nested lists for metrics with axes), weighted by the length of each batch's target.
-    Raises: ArgumentError for data without a batch.
     Example:
         >>> net = nn.Dense(2, 2)
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))

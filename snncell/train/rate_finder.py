@@ -89,7 +89,6 @@ def find_learning_rate(
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.
-    Raises: ArgumentError as for `fit`, for bounds in the wrong order, and if only the first group has the rate 0.
     Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.
     Example:
         >>> snncell.set_seed(0)

@@ -202,7 +202,6 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: Positive) -> tupl
 
     n is computed without overflow, at least in float32. If a gradient contains an infinity or a NaN, all become NaN.
 
-    Raises: ArgumentError for a max_norm that is not above 0.
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
     Example:
         >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
@@ -215,7 +214,6 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: Positive) -> tupl
 def clip_by_value(gradients: Iterable[Tensor], limit: Positive) -> tuple[Tensor, ...]:
     """Gradient clipping by value: limit each element to [-limit, limit].
 
-    Raises: ArgumentError for a limit that is not above 0.
     Example:
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
         [-0.5, 0.25]

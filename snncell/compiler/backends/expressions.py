@@ -66,7 +66,7 @@ class Statements:
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """Pass a number as an argument of its own, even an equal number, so that the source does not depend on values."""
+        """Pass a number as an argument of its own, even an equal one, so that the source does not depend on values."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"

@@ -24,8 +24,9 @@ Draws = Generator | Size | None
 class Transform:
     """Base class of deterministic event transforms.
 
-    You can call a transform with `Events`, or with a structured array with t, x, p and optionally y if you set
-    `sensor_size`. It returns new events and leaves its input unchanged.
+    You can call a transform with `Events`. For a structured array with t, x, p and optionally y, pass `sensor_size` (W,
+    H, P) to the transform, because such arrays do not contain it. A transform returns new events and leaves its input
+    unchanged.
 
     Any callable, of this class or not, may also have a method that transforms all samples of a batch at once:
 

@@ -90,7 +90,6 @@ class Denoise(Transform):
 
     Args:
         filter_time: microseconds.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     filter_time: Positive
@@ -106,7 +105,6 @@ class Decimation(Transform):
 
     Args:
         n: one of n events is kept.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     n: Count
@@ -125,7 +123,6 @@ class RefractoryPeriod(RandomTransform):
 
     Args:
         delta: microseconds, or two numbers between which it is drawn.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"delta": (0, LONGEST)}
@@ -145,7 +142,6 @@ class DropEvent(RandomTransform):
 
     Args:
         p: the fraction, or two numbers between which it is drawn.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"p": (0.0, 1.0)}
@@ -168,7 +164,6 @@ class DropPixel(Transform):
         coordinates: (x, y) of each pixel to drop, or x for events without y.
         hot_pixel_frequency: in Hz. A pixel is dropped if it has more events than this frequency times the time between
             the first and the last event of the recording. Pass this or `coordinates`.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     coordinates: Sequence[Any] | None = None
@@ -211,7 +206,6 @@ class DropEventByTime(RandomTransform):
 
     Args:
         duration_ratio: the length of the interval as a fraction of the recording, or two numbers to draw it between.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"duration_ratio": (0.0, 1.0)}
@@ -233,7 +227,6 @@ class DropEventByArea(RandomTransform):
 
     Args:
         area_ratio: r, or two numbers between which it is drawn.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"area_ratio": (0.0, 1.0)}
@@ -259,7 +252,6 @@ class CropTime(Transform):
 
     Args:
         min, max: the earliest and the latest time; without `max`, there is no latest time.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     min: int = 0
@@ -276,7 +268,6 @@ class CenterCrop(Transform):
 
     Args:
         size: (w, h), or one number for both; only w counts for events without y.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     size: Count | tuple[Count, Count]
@@ -293,7 +284,6 @@ class RandomCrop(RandomTransform):
 
     Args:
         target_size: (w, h) within the sensor, or one number for both; only w counts for events without y.
-        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     target_size: Count | tuple[Count, Count]

@@ -191,7 +191,6 @@ class PReLU(Cell):
     """Parametric ReLU (PReLU): x if x > 0, else w x, with a learned slope w.
 
     Inputs: x: any shape; (N, C, ...) with several slopes.
-    Raises: ShapeError if w has neither one nor `channel` values, or for an input with other channels.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
     Example:
         >>> nn.PReLU()(Tensor([-4.0, 2.0])).asnumpy().tolist()

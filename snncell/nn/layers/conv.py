@@ -106,8 +106,6 @@ class Conv1d(_Conv):
     """1D convolution over (N, C, L); see `ops.conv1d`. The weight is (O, C // group, K).
 
     For sequences (T, B, C, L), wrap it in `TimeDistributed`.
-
-    Raises: ShapeError for an input of another shape; ArgumentError for a group or a padding that does not fit.
     """
 
     axes = 1

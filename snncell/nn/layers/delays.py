@@ -143,11 +143,9 @@ class DelayedDense(Ranged, Cell):
     a weight only by a fraction of 1. So give delays about 100 times the learning rate of the weights, by parameter
     groups.
 
-    After `set_train(False)`, each synapse has a single delay: p rounded to a whole step. Neuromorphic chips have such
-    delays. In this mode p has no gradient.
-
-    A new Cell is in evaluation mode. Call `set_train()` in your own training loop; `train.fit` and
-    `train.training_step` call it for you.
+    After `set_train(False)`, each synapse has a single delay without a gradient: p rounded to a whole step, because
+    neuromorphic chips have such delays. A new Cell is in this mode. Call `set_train()` in your own training loop;
+    `train.fit` and `train.training_step` call it for you.
 
     If few elements of x are nonzero, the others are skipped. The gradient of x and, for a dense x, the gradients of w
     and p are computed by Fourier transforms over time if that saves work. Their rounding errors are then relative to
@@ -155,7 +153,6 @@ class DelayedDense(Ranged, Cell):
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
-    Raises: ShapeError for x of another shape; ArgumentError for invalid delays or an invalid width.
     Source: Hammouamri, Khalfaoui-Hassani and Masquelier, "Learning Delays in Spiking Neural Networks using Dilated
     Convolutions with Learnable Spacings", ICLR 2024.
     Example:
@@ -234,10 +231,8 @@ class DelayedDense(Ranged, Cell):
         return out + self.bias if self.has_bias else out
 
     def taps(self) -> Tensor:
-        """The weight of each synapse at each delay in the current mode: (max_delay + 1, in_channels, out_channels).
-
-        In training mode the weights are w k(d - p). In evaluation mode they are w at the rounded delay, and 0
-        elsewhere.
+        """The weight of each synapse at each delay, (max_delay + 1, in_channels, out_channels): in training mode
+        w k(d - p), in evaluation mode w at the rounded delay and 0 elsewhere.
         """
         weights, delays = self.weight.T, self.delay.T
         if self.training:
@@ -267,8 +262,7 @@ class DelayedConv1d(Cell):
     `synapses.weight` and the delays `synapses.delay` are (O, C K), and you can assign `synapses.width`.
 
     Args:
-        in_channels: C.
-        out_channels: O.
+        in_channels, out_channels: C and O.
         kernel_size: K, the length of a window.
         max_delay: the longest delay, in steps.
         stride: the distance between windows.
@@ -277,7 +271,6 @@ class DelayedConv1d(Cell):
         options: kernel, width, weight_init, ... as for `DelayedDense`.
     Inputs: x: (T, B, C, L).
     Returns: y, (T, B, O, positions).
-    Raises: ShapeError for x of another shape, or if L is shorter than a window.
     Source: as for `DelayedDense`.
     Example:
         >>> layer = nn.DelayedConv1d(2, 4, kernel_size=3, max_delay=5)
@@ -346,7 +339,6 @@ class RecurrentDelay(Cell):
         pending: the currents of the next D + 1 steps, (B, D + 1, N).
         states: the states of the neuron.
     Returns: (out, pending, *states).
-    Raises: ArgumentError unless `feedback` is a DelayedDense; ShapeError unless x is (B, N).
     Source: Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (delays by kernels).
     Example:
         >>> delays = nn.DelayedDense(1, 1, max_delay=4, weight_init=2.0, delay_init=2.0, has_bias=False)

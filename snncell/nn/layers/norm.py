@@ -243,7 +243,6 @@ class GroupNorm(Cell):
     Use it instead of batch normalisation if batches are small.
 
     Inputs: x: (N, C, ...).
-    Raises: ArgumentError if num_groups does not divide num_channels; ShapeError for an input with other channels.
     Source: Wu and He, "Group Normalization", ECCV 2018.
     Example:
         >>> nn.GroupNorm(2, 4)(ops.ones((3, 4, 5))).shape

@@ -102,7 +102,6 @@ class ThresholdBatchNorm(_NormOverTime):
         lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count and y is 0
             there, so padding changes no bit. With fewer than two values, the layer uses the moving statistics and does
             not update them.
-    Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or one value per channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
     Example:
         >>> layer = nn.ThresholdBatchNorm(3, v_threshold=0.5)
@@ -136,7 +135,6 @@ class BatchNormThroughTime(_NormPerStep):
     Inputs:
         x: (T, B, C, ...).
         lengths: as for `ThresholdBatchNorm`. With lengths, x can have fewer steps in training too.
-    Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or a wrong number of steps.
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
     Example:
@@ -180,7 +178,7 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         num_features: C.
         steps: T, the number of steps in training.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
-    Inputs, Raises: as for `BatchNormThroughTime`.
+    Inputs: as for `BatchNormThroughTime`.
     Source: Duan et al., "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS 2022.
     Example:
         >>> layer = nn.TemporalEffectiveBatchNorm(3, steps=8)

@@ -233,7 +233,6 @@ class FirstSpikeLoss(ClassLoss):
     Inputs:
         times: spike times (B, C), or (B, C, K); only the earliest of K counts; inf for no spike.
         labels: integers (B,) in [0, C).
-    Raises: ShapeError for times of another shape; ShapeError, DTypeError, ArgumentError for labels that do not fit.
     Source: Goeltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
     Intelligence 2021, equation 3; the defaults are those of Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
@@ -299,7 +298,6 @@ class MSETemporalLoss(ClassLoss):
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
-    Raises: ShapeError, DTypeError, ArgumentError for targets that do not fit the outputs.
     Source: mse_temporal_loss of snnTorch. There, off_target=-1 acts as 0, and spikes are lost (see `SpikeTimes`).
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2

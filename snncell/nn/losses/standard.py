@@ -135,7 +135,6 @@ class CrossEntropyLoss(ReducibleLoss):
     Inputs:
         logits: (N, C) or (N, C, ...).
         labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
-    Raises: ArgumentError for a label out of range; ShapeError, DTypeError for labels that do not fit.
     Example:
         >>> round(nn.CrossEntropyLoss()(ops.zeros((2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -160,7 +159,6 @@ class NLLLoss(_OperationLoss, operation=ops.nll_loss):
     Inputs:
         logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
         labels: integers in [0, C), (N,) or (N, ...).
-    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels.
     """
 
     weight: Numbers | None = CLASS_WEIGHT

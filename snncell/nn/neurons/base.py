@@ -131,7 +131,6 @@ class Neuron(Membrane):
 
     Args:
         constants: the constants of the subclass, by name.
-    Raises: ArgumentError for a constant out of its range; CallError for an unknown option, with a list of all.
     Example:
         >>> class Cubic(nn.Neuron):
         ...     def charge(self, x, v):

@@ -48,7 +48,6 @@ class Membrane(Ranged, Cell):
     Args:
         constants: the constants by name.
         learnable: the constants to learn, as Parameters: numbers and arrays in float32, a float64 Tensor in float64.
-    Raises: ArgumentError for a constant that is no number, Tensor or Parameter in its range, or unknown `learnable`.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -138,7 +137,6 @@ class Membrane(Ranged, Cell):
               is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
             - sinabs: MembraneReset adds its value to all potentials at each step. ALIF applies the membrane's gain to
               its current at each step.
-        Raises: ArgumentError for an unknown name, one without a counterpart, or a Parameter that cannot be learned.
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
             >>> spikes = nn.MultiStep(node)(Tensor([[0.6], [0.6], [0.6], [0.0]]))

@@ -29,7 +29,7 @@ class FrameworkSettings:
         """Register `make(settings)` as the function that `neuron.like(framework, ...)` calls.
 
         `neurons` are names such as "LIFNode", or "LIFNode.Alpha" if several classes of the framework are LIF neurons.
-        `words` are the settings of the framework's class, as in its signature; `defaults` replace the defaults of `cls`.
+        `words` are the settings of the framework's class, as in its signature; `defaults` replace those of `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
         usual = {word: defaults.get(word, getattr(cls, word, inspect.Parameter.empty)) for word in words.split()}

@@ -219,7 +219,6 @@ class Optimizer(Settings):
     Attributes:
         parameters: all Parameters, in the order of the gradients.
         groups: a `ParameterGroup` for each group, at least one.
-    Raises: ParameterError for missing, duplicate or invalid Parameters; ArgumentError for invalid settings or rates.
     Source: groups are written as in MindSpore; centralised gradients: Yong, Huang, Hua and Zhang, ECCV 2020.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.Dense(2, 1))

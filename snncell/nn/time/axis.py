@@ -69,7 +69,6 @@ class TimeDistributed(Cell):
 
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
-    Raises: ArgumentError for a layer over time in `cell`; ShapeError for inputs or outputs without these axes.
     Example:
         >>> nn.TimeDistributed(nn.Conv2d(1, 4, 3))(ops.ones((10, 2, 1, 8, 8))).shape  # (T, B, C, H, W)
         (10, 2, 4, 8, 8)
