@@ -224,7 +224,7 @@ class Tree:
         __getattr__ = missing_of_cell
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Set a Parameter as an attribute. The name must be free, or belong to a Parameter, which the new one replaces."""
+        """Set a Parameter as an attribute. Its name must be free, or that of a Parameter, which it then replaces."""
         self._insert("insert_param_to_cell", "param", param_name, param, Parameter, check_name_contain_dot)
 
     def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
