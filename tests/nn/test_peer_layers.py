@@ -6,7 +6,7 @@ from random_cases import seeds
 from test_neurons_like import record_states
 from test_peer_draws import close
 
-from snncell import Tensor, nn, ops
+from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.time.multistep import initial_states
 
@@ -146,6 +146,17 @@ def test_sliding_window_does_not_see_later_steps():
     x = np.array([0.9, 0.3, 0.1, 0.9, 0.0])
     h = np.convolve(x, [1.0, 0.5, 0.25])[:5] - 1.0
     assert layer(Tensor(x)).asnumpy().tolist() == (h > 0).astype(float).tolist()
+
+
+@pytest.mark.parametrize("order", [3, 70])
+def test_blocks_of_a_sliding_window_equal_one_convolution(rng, order):
+    """Long sequences are computed in blocks of 64 steps, or of `order` steps if that is more."""
+    layer, x = nn.SlidingPSN(order, exp_init=False), rng.normal(1.0, 1.0, (150, 2))
+    with surrogate.smooth():
+        primitive = layer.surrogate_function.primitive
+        h = [np.convolve(x[:, n], layer.weight.asnumpy()[::-1])[:150] - 1.0 for n in range(2)]
+        np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), primitive(Tensor(np.stack(h, 1))).asnumpy(), atol=1e-6)
+        testing.check_grads(layer, Tensor(x))
 
 
 def test_neu_norm_equals_its_equations(rng):

@@ -32,14 +32,17 @@ SPIKES = field(
 COMPARE = field(">", None, '">" fires only if h is above 0, ">=" also if h is 0', keep=False)
 
 
+_BLOCK = 64  # steps of a block of a sliding PSN, at least
+
+
 class _Parallel(Cell):
     """Base of neurons without a reset, which compute all time steps at once."""
 
     whole_sequences = True
 
-    def fires(self, weight: Tensor, x: Tensor) -> Tensor:
-        """The spikes: 1 where weight (T, T) times x, plus the bias, is above 0."""
-        h = ops.matmul(weight, x.reshape((x.shape[0], -1))) + self.bias
+    def fires(self, weighted: Tensor, x: Tensor) -> Tensor:
+        """The spikes, of the shape of x: 1 where its weighted sums (T, neurons), plus the bias, are above 0."""
+        h = weighted + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike
 
@@ -88,7 +91,7 @@ class PSN(_Parallel):
                 f"PSN: with steps={self.steps}, x must have the shape ({self.steps}, B, ...), not {x.shape}."
             )
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
-        return self.fires(weight, x)
+        return self.fires(ops.matmul(weight, flat_neurons(x)), x)
 
 
 @with_fields
@@ -98,7 +101,8 @@ class SlidingPSN(_Parallel):
         h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias
         s[t] = surrogate(h[t])
 
-    Use it for any length, directly without `MultiStep`. Earlier inputs count as 0. The threshold -bias starts at 1.
+    Use it for any length, directly without `MultiStep`: its cost is linear in T. Earlier inputs count as 0. The
+    threshold -bias starts at 1.
 
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).
@@ -127,7 +131,16 @@ class SlidingPSN(_Parallel):
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"SlidingPSN: x must have the shape (T, B, ...) with at least one step, not {x.shape}.")
         check_time_axis(x, type(self).__name__)
-        return self.fires(self.banded(x.shape[0], x), x)
+        steps, block, flat = x.shape[0], max(self.order, _BLOCK), flat_neurons(x)
+        if steps <= 2 * block:
+            return self.fires(ops.matmul(self.banded(steps, x), flat), x)
+        # Blocks of steps see themselves and the block before them, so that the cost is linear in T.
+        with on_device_of(x):
+            before, after = (ops.zeros((n, flat.shape[1]), x.dtype) for n in (block, -steps % block))
+        padded = ops.concat([before, flat, after]).reshape((-1, block, flat.shape[1]))
+        band = self.banded(2 * block, x)[block:]
+        sums = ops.matmul(band[:, :block], padded[:-1]) + ops.matmul(band[:, block:], padded[1:])
+        return self.fires(sums.reshape((-1, flat.shape[1]))[:steps], x)
 
     def banded(self, steps: int, x: Tensor) -> Tensor:
         """The weights as a banded matrix (T, T)."""
@@ -136,6 +149,11 @@ class SlidingPSN(_Parallel):
         with on_device_of(x):
             places, mask = Tensor(np.where(seen, self.order - 1 - back, 0)), Tensor(seen.astype(np.float32))
         return ops.gather(self.weight, places) * mask
+
+
+def flat_neurons(x: Tensor) -> Tensor:
+    """(T, ...) -> (T, neurons)."""
+    return x.reshape((x.shape[0], -1))
 
 
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
