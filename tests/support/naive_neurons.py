@@ -211,6 +211,12 @@ def resonate(world, x, v, u, b, omega, dt):
     return s, v, z.real
 
 
+def balanced(world, x, v, u, q, omega, damping, jump, gamma):
+    z = complex(math.sqrt(1.0 - omega**2) - damping - jump * q, omega) * complex(v, u) + x
+    s = world.spike(z.real - world.v_threshold - q)
+    return s, world.reset(z.real, s), z.imag, gamma * q + s
+
+
 def counting(world, x, v, beta, most):
     h = beta * v + x
     if world.smooth:

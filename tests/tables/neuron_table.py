@@ -125,6 +125,13 @@ NEURONS: dict[str, Entry] = {
     "CLIF": Entry(nn.CLIFNode, {"tau": 3.0, "v_rest": 0.1}, naive.clif, (-0.3, 1.2), TWO),
     "GLIF": Entry(nn.GLIFNode, GATES, naive.glif, (-0.3, 1.2), ((-0.5, 0.7), (0.0, 0.0)), (None,), {}),
     "resonate": Entry(nn.ResonateNode, {"b": -0.2, "omega": 1.1, "dt": 0.8}, naive.resonate, (-1.0, 1.5), TWO),
+    "balanced": Entry(
+        nn.BalancedResonateNode,
+        {"omega": 0.8, "damping": 0.1, "jump": 0.2, "gamma": 0.7},
+        naive.balanced,
+        (-1.0, 3.0),
+        (*TWO, (0.0, 0.3)),
+    ),
     "multi-spike": Entry(
         nn.MultiSpikeLIFNode,
         {"beta": 0.7, "max_spikes": 3},

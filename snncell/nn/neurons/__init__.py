@@ -39,6 +39,7 @@ from snncell.nn.neurons.nonlinear import (
 from snncell.nn.neurons.sequences import PSN as PSN, Readout as Readout, SlidingPSN as SlidingPSN
 from snncell.nn.neurons.variants import (
     ALIFNode as ALIFNode,
+    BalancedResonateNode as BalancedResonateNode,
     CLIFNode as CLIFNode,
     GLIFNode as GLIFNode,
     ILIFNode as ILIFNode,

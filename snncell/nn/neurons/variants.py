@@ -11,7 +11,18 @@ from snncell import ops
 from snncell.base.arguments.kinds import Own
 from snncell.cell.constants import Constant
 from snncell.cell.fields import field, with_fields
-from snncell.cell.ranges import DECAY, FINITE, GATE, LOGIT, NEGATIVE, POSITIVE, Range, check_constant, numbers_of
+from snncell.cell.ranges import (
+    DECAY,
+    FINITE,
+    GATE,
+    LOGIT,
+    NEGATIVE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Range,
+    check_constant,
+    numbers_of,
+)
 from snncell.nn.neurons.base import Neuron, Rounding
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, LeakyNode, logit
 from snncell.tape.parameter import Parameter
@@ -362,3 +373,50 @@ class ResonateNode(Neuron):
         h = shrink * (u * sin + v * cos)
         u = shrink * (u * cos - v * sin) + self.gained(x)
         return (*self.fired(h, late), u)
+
+
+@with_fields
+class BalancedResonateNode(Neuron):
+    """Balanced resonate and fire (BRF): an oscillator that stays stable, with a refractory period in place of a reset.
+
+        keep = sqrt(1 - omega^2) - damping - jump q
+        h = keep v - omega u + x                 the real part is the potential
+        u = keep u + omega v                     the imaginary part
+        s = surrogate(h - v_threshold - q)
+        q = gamma q + s                          spikes raise the threshold and the damping for some steps
+        v = h                                    reset=None, the default; see `Neuron` for the others
+
+    Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
+    omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. This is an Euler
+    step, which alone would grow by sqrt(1 + omega^2). The root is the largest factor at which it does not grow.
+    `ResonateNode` solves the oscillation exactly, so it needs no such bound.
+
+    A period has 2 pi / asin(omega) steps. In the paper's units, omega is omega dt, damping is b dt, and jump and
+    input_gain are dt, where dt = 0.01. Note that our input_gain is 1 by default.
+
+    Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of one shape.
+    Returns: (s, v, u, q).
+    Source: Higuchi, Kairat, Bohte and Otte, "Balanced Resonate-and-Fire Neurons", ICML 2024.
+    Example:
+        >>> bank = nn.BalancedResonateNode(omega=np.array([0.05, 0.1, 0.2]), damping=0.02)
+        >>> wave = 0.2 * ops.sin(ops.arange(400.0) * 0.1).reshape((-1, 1, 1)) * ops.ones((1, 1, 3))
+        >>> print(nn.MultiStep(bank)(wave).sum(0)[0])  # the neuron of the wave's frequency fires most
+        [26. 38.  0.]
+    """
+
+    omega: Any = field(0.1, Range(0.0, 1.0), "sine of the angle by which the state turns in a step")
+    damping: Any = field(0.01, NOT_NEGATIVE, "loss of amplitude per step, for example below 0.1")
+    jump: Any = field(0.01, NOT_NEGATIVE, "additional damping per unit of q")
+    gamma: Any = field(0.9, DECAY, "decay factor of q, exp(-1 / steps)")
+    reset = field(None)
+    delays = (None,)
+    other_states = (0.0, 0.0)
+
+    def construct(self, x: Tensor, v: Tensor, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+        omega, square = self.omega, 1.0 - self.omega * self.omega
+        largest = ops.sqrt(square) if isinstance(square, Tensor) else math.sqrt(square)
+        keep = largest - self.damping - self.jump * q
+        h = keep * v - omega * u + self.gained(x)
+        u = keep * u + omega * v
+        s, v = self.fired(h, None, self.v_threshold + q)
+        return s, v, u, self.gamma * q + s
