@@ -2,6 +2,7 @@
 
 from benchmarks.row import Row
 from benchmarks.rows import (
+    attention,
     convolution,
     delays,
     layers,
@@ -14,5 +15,17 @@ from benchmarks.rows import (
     spiking_nets,
 )
 
-MODULES = (linear, spiking_nets, convolution, neurons, long_lif, layers, delays, sparse, spike_times, open_neuromorphic)
+MODULES = (
+    linear,
+    spiking_nets,
+    convolution,
+    attention,
+    neurons,
+    long_lif,
+    layers,
+    delays,
+    sparse,
+    spike_times,
+    open_neuromorphic,
+)
 ROWS: dict[str, Row] = {row.name: row for module in MODULES for row in module.ROWS}

@@ -16,6 +16,7 @@ from snncell.cell.cell import Cell as Cell
 from snncell.cell.constants import Constant as Constant
 from snncell.cell.fields import field as field, with_fields as with_fields
 from snncell.cell.ranges import Range as Range
+from snncell.nn.attention import *
 from snncell.nn.container import *
 from snncell.nn.layers.activations import *
 from snncell.nn.layers.conv import *

@@ -285,6 +285,13 @@ def test_example_sparse_weights(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.compiled
+def test_example_spikformer(tmp_path):
+    file = tmp_path / "maps.png"
+    assert load("spikformer").main(epochs=3, picture=str(file)) > 0.5  # chance is 0.1
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_example_online_learning():

@@ -201,7 +201,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"layers"},
         {"losses", "rules"},
         {"neurons"},
-        {"dataflow"},
+        {"attention", "dataflow"},
     ],
     "nn.layers": [
         {"activations", "norm", "reshaping", "rnn", "spiking"},

@@ -41,7 +41,9 @@ LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d Lazy
     nn.Conv2d(in_channels, ...).
 MultiheadAttention MultiHeadAttention Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer
     TransformerDecoderLayer FeedForward: Build attention from nn.Dense and ops.softmax(q @ k.swapaxes(-1, -2) /
-    d**0.5) @ v.
+    d**0.5) @ v; with spikes, use nn.SpikingSelfAttention.
+SSA: nn.SpikingSelfAttention
+Spikformer SpikingTransformer: nn.SpikformerBlock
 LPPool1d LPPool2d FractionalMaxPool2d MaxUnpool1d MaxUnpool2d: nn.AvgPool2d, nn.MaxPool2d
 ZeroPad1d: nn.ConstantPad1d(padding, 0.0)
 CircularPad1d CircularPad2d: ops.pad(x, padding, "circular")
