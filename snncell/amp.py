@@ -253,8 +253,8 @@ def auto_mixed_precision(
         dtype: float16 or bfloat16.
         white_list: further classes of Cells. Their own Parameters and inputs are rounded.
         black_list: classes of Cells that stay in float32.
-    Raises: ArgumentError for another dtype, a list with an element that is not a Cell class, a class of white_list with
-        a `bprop`, a quantised layer (`snncell.quantise`), or a network without such layers.
+    Raises: ArgumentError for a class of white_list with a `bprop`, a quantised layer (`snncell.quantise`), or a network
+        without such layers.
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))

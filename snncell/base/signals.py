@@ -157,8 +157,8 @@ def take_from(queue: SimpleQueue[Any]) -> Any:
 
 
 def import_once(name: str) -> Any:
-    """Import a module of another package on first use, without interruption by signals, because the next import takes
-    the submodules of an interrupted one from `sys.modules`, but does not set them as attributes of the package.
+    """Import a module of another package on first use, without interruption by signals. After an interrupted import,
+    the next one would take submodules from `sys.modules` without setting them as attributes of the package.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):

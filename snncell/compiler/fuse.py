@@ -53,8 +53,8 @@ def fuse(program: Program) -> list[FusionGroup]:
     """Group the instructions of a Program, in an order in which the groups can run.
 
     Each instruction goes into the earliest legal group, or into a new one at the end. A group is legal if it runs over
-    the same shape, if each input of the instruction is computed before the group or in it, and if the group reads or
-    computes an operand of the instruction. The last condition does not apply to loops over a single element.
+    the same shape, and if each input of the instruction is computed before the group or in it. It must also read or
+    compute an operand of the instruction, unless it is a loop over a single element.
 
     Then each loop is merged into the first loop that uses one of its results, if that is legal; the first phase never
     moves an instruction to a later group. Finally, loops rematerialise Values, if that moves fewer bytes.

@@ -309,9 +309,9 @@ def jit(
     Args:
         fn: a function or Cell. A branch on a Tensor's value is an error, because the value is not known in the trace.
             If you leave `fn` out, `jit` returns a decorator.
-        input_signature: example Tensors with the shapes and dtypes of the arguments: a Tensor for a function of one
-            argument, else a tuple with one Tensor for each (None for an argument that may be anything). Arguments of
-            other shapes or dtypes raise an error, so that they never cause a new trace.
+        input_signature: example Tensors with the shapes and dtypes of the arguments. Pass a Tensor for a function of
+            one argument, else a tuple with one Tensor for each, or None for an argument that may be anything. Arguments
+            of other shapes or dtypes raise an error, so that they never cause a new trace.
         jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect. There is one way to
             compile, by tracing, and no fallback.
         dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that
@@ -350,9 +350,9 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
     - `detail="layers"` is a table on one screen. For each layer, by its path in the network, it says whether the
       forward and the backward pass are fused and, if not, why. It also shows which results the layer stores for the
       backward pass, and the bytes that its launches read and write.
-    - `detail="launches"` lists every launch in order: the operations that it fuses, with their lines in your code, the
-      bytes, and why it is not fused with the launches that it depends on. A loop over time is shown with the values
-      that it stores, and with the instructions before, in and after it.
+    - `detail="launches"` lists every launch in order: its bytes, the operations that it fuses with their lines in your
+      code, and the reason why it is not fused with earlier launches. A loop over time is shown with the values that it
+      stores, and with the instructions before, in and after it.
     - `detail="program"` prints the compiled Program, one operation per line.
 
     Args:

@@ -102,9 +102,9 @@ def profile(
 ) -> Profile:
     """Profiler: measure the time of each layer and of each launch (the call of a kernel) in a compiled step.
 
-    Use it to find out where the time of a training step goes. You can print the result, show it in a notebook, draw it
-    by `.plot()`, and open it in Perfetto (https://ui.perfetto.dev) after `.save("trace.json")`. `snncell.explain`
-    says why a layer is slow.
+    Use it to find out where the time of a training step goes. You can print the result, show it in a notebook, or draw
+    it by `.plot()`. After `.save("trace.json")` you can open it in Perfetto (https://ui.perfetto.dev).
+    `snncell.explain` says why a layer is slow.
 
     `step` runs 2 `repeat` + 2 times on these inputs: half of the runs have a clock around each launch, the others have
     none and give the time of the step. Profiling has no effect on training, because nothing that `step` writes is kept:
@@ -118,9 +118,9 @@ def profile(
     The bound estimates the least time that a launch needs on this machine. It is the longer of two times: the time for
     its bytes at the bandwidth of a copy, and the time for its operations at the rate of a large matrix product. Both
     rates are measured at the first profile. A launch at 1.2 times its bound cannot become much faster, one at 10 times
-    can. Operations are those of the plain algorithm: 2 n k m for a matrix product, fewer if it computes with the
-    nonzero elements only, and one for each element of an elementwise operation. A launch can take less time than its
-    bound if it needs fewer operations, like a Winograd convolution, or if its data are in a cache.
+    can. A matrix product counts 2 n k m operations, or fewer if it uses the nonzero elements only. An elementwise
+    operation counts one for each element. A launch can take less time than its bound if it needs fewer operations, like
+    a Winograd convolution, or if its data are in a cache.
 
     Args:
         step: a function or Cell. If it is not jitted, its compiled form is profiled, and the output says so.

@@ -61,9 +61,9 @@ class Monitor:
     eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. Loops over time stay
     one kernel, whose additional results are the records. The first call with a monitor is traced and compiled again.
 
-    A layer is a neuron at one place of the network, for example a neuron in `nn.MultiStep`, in `ops.scan`, in a Python
-    loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it: "layer1" for
-    `self.layer1 = nn.MultiStep(nn.LIFNode())`.
+    A layer is a neuron at one place of the network: in `nn.MultiStep`, in `ops.scan`, in a Python loop over time, or
+    `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For example, the neuron of
+    `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
 
     Args:
         net: the network. Each call of it starts a new record. If you call only parts of it, one record holds the calls

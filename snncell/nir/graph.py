@@ -1,7 +1,7 @@
 """NIR nodes and graphs as checked data, their shapes, and the order in which nodes are computed.
 
-It does not use the node classes of the package nir, which require the same shape for all parameters of a neuron: files
-by other tools mix numbers and arrays. Also, our errors can name the path of a node.
+It does not use the node classes of the package nir. They require one shape for all parameters of a neuron, but files by
+other tools mix numbers and arrays. Also, our errors can name the path of a node.
 """
 
 from __future__ import annotations
@@ -384,9 +384,9 @@ class Stage:
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
     """Sort the nodes topologically into stages.
 
-    A depth-first walk cuts a cycle at the edge that leads back to an open node. If `keeps` is True for a node of the
-    cycle, it cuts there without an additional delay, because such a node (a delay of one step or more) needs no input
-    of the same step.
+    A depth-first walk cuts a cycle at the edge that leads back to an open node. A node for which `keeps` is
+    True, such as a delay of one step or more, needs no input of the same step. The walk cuts there without an
+    additional delay.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]

@@ -97,9 +97,9 @@ _state = _Key(_SEQUENCES.key, name="random_state", requires_grad=False)
 def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> None:
     """Set the seed of all random numbers of this thread. Call it at the start of a program for repeatable results.
 
-    Each thread has its own sequence of random numbers. If a thread has not called `set_seed`, its seed comes from the
-    main thread's last seed (random by default) and from the number of the thread among the threads that draw. If
-    several threads draw at once, let each of them call `set_seed`.
+    Each thread has its own sequence of random numbers. The seed of a thread without a call of `set_seed` comes from the
+    main thread's last seed (random by default), and from the number of the thread among those that draw. If several
+    threads draw at once, let each of them call `set_seed`.
 
     Args:
         seed: an integer in [0, 2^63).

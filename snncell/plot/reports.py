@@ -105,9 +105,9 @@ def report(
 ) -> Report:
     """Diagnose a network on one batch, and write a page that explains in words its activity and its problems.
 
-    You can use it when a network does not learn. It finds, for example, silent and saturated neurons, surrogates that
-    are too narrow, gradients that explode, vanish or are missing, updates of the wrong size, and the origin of a NaN.
-    `Finding` lists all kinds. Tables and figures follow, all in one file.
+    You can use it when a network does not learn. For example, it finds silent and saturated neurons, narrow surrogates,
+    exploding, vanishing and missing gradients, updates of the wrong size, and the origin of a NaN. `Finding` lists all
+    kinds. Tables and figures follow, all in one file.
 
     The net is called on the batch, in its current mode (training or evaluation). With a loss, it is also called on each
     half of the batch, to find a loss that is a sum over the samples instead of their mean. Each `Stateful` starts

@@ -74,7 +74,7 @@ def pullback(
         outs, douts: the outputs, and the gradient of each, or None.
         inputs, ends: the Tensors, and the additional entries, where the sweep ends.
         once: if several inputs are the same output of an entry, return its gradient for the first and None for the
-            others, so that a caller that adds the gradients counts it once.
+            others. A caller that adds the gradients then counts it once.
         release: whether to free the entries.
         own: the inputs whose gradient is complete after this sweep; their hooks are called. By default all. Another
             sweep completes the others, and calls their hooks.

@@ -1,8 +1,9 @@
 """NaN detection for `set_context(check_finite=True)`: find the first operation with NaN or inf, and its source line.
 
 This module reads the user's line, the running Cells, and the Parameter that an optimiser is updating from Python's
-frames. It does so when a result is not finite, and when the tape gets an entry, so that an error in a backward pass can
-name the line and Cells of the forward pass. Operations in a replayed loop (`compiler/nan_replay.py`) get its line.
+frames. It does so when a result is not finite. It also does so for each entry of the tape, because an error in a
+backward pass must name the line and Cells of the forward pass. Operations in a replayed loop (`compiler/nan_replay.py`)
+get its line.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     the Tensor. A Parameter keeps its hooks; any other Tensor without a gradient forgets them.
 
     In a compiled function or a time loop, the hook is called while tracing, and its operations become part of the
-    Program. A hook on an argument of a compiled function is called outside of it, with the arrays of each gradient,
-    because other uses of the argument contribute to this gradient.
+    Program. A hook on an argument of a compiled function is called outside of it, because other uses of the argument
+    contribute to its gradient.
 
     Args:
         x: a Tensor of floats.

@@ -43,9 +43,9 @@ class Tensor:
         const_arg: MindSpore's argument for its graph compiler; without effect.
         device: "CPU" or "GPU"; by default the device of `set_context`.
         input_data: MindSpore's name for data.
-    Raises: ShapeError for ragged lists; DTypeError for data that are not numbers; ArgumentError for data together with
-        shape or init, for only some of shape, dtype and init, and for an array that does not export its elements, such
-        as a PyTorch tensor with requires_grad.
+    Raises: ShapeError for ragged lists; DTypeError for data that are not numbers; ArgumentError for data with shape or
+        init, for shape without dtype and init, and for an array that does not export its elements, such as a PyTorch
+        tensor with requires_grad.
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
         Tensor(shape=[1, 2], dtype=Float32, value=

@@ -214,8 +214,8 @@ def value_and_grad(
         weights: a Parameter (bare gradient) or several (a tuple); with arguments as well, the gradients are a pair.
         has_aux: True if `fn` returns `(loss, *aux)`; only `loss` is differentiated.
         return_ids: True for pairs `(position, gradient)`, or `(name, gradient)` of a Parameter, for `get_grad`.
-        sens_param: True to pass the returned function the gradient from which the backward pass starts, in the shape
-            and dtype of the value, as its last argument or as `sens=`.
+        sens_param: True if the returned function takes the gradient from which the backward pass starts, as its last
+            argument or as `sens=`. It must have the shape and dtype of the value.
     Returns: A function with `fn`'s arguments that returns `(value, gradients)`.
     Raises: GradientError for an argument that is not a float Tensor, a weight that is not a Parameter, or an output
         without a gradient; DTypeError for a `sens` of another dtype than the value.
@@ -378,8 +378,8 @@ def vjp(
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` (a Tensor or a structure of Tensors) as a constant: the same values, but no gradient flows through, for
-    example to detach the reset of a neuron from the gradient.
+    """`x`, a Tensor or a structure of Tensors, as a constant: no gradient flows through it. For example, you can detach
+    the reset of a neuron from the gradient.
     """
     leaves, tree = structure.flatten(x)
     stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])

@@ -34,9 +34,9 @@ def check_grads(
     pass. All inputs and Parameters are moved together first, and then each one separately.
 
     If they differ, the check compares the worst array entry by entry (up to 64 entries, found by bisection). It then
-    searches for the cause by experiments: it checks each custom bprop alone, at the inputs of the failed run, removes
-    `ops.stop_gradient`, everywhere and at one place at a time, and checks each Cell alone. The first axis of an input
-    counts as time if it is as long as a time loop, or as the number of calls of a Cell.
+    searches for the cause by experiments. It checks each custom bprop alone, at the inputs of the failed run. It
+    removes `ops.stop_gradient`, everywhere and at one place at a time. It checks each Cell alone. The first axis of an
+    input counts as time if it is as long as a time loop, or as the number of calls of a Cell.
 
     At a kink several gradients are correct, for example for equal values in a max-pooling window. The gradients are
     then compared at random points near the inputs. If these are at kinks, too, the array counts as not checked.

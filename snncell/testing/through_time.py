@@ -42,9 +42,9 @@ def check_through_time(
       spikes (4 calls of each Cell, evenly spaced).
     - smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
       Parameters are compared with finite differences, as in `check_grads`, also at kinks.
-    - fused: with real spikes, outputs and gradients of the kernels are compared with the results of the tape step by
-      step, up to 1e-9 of the largest entry, before any Cell is blamed. Within `unfused()` this is skipped. The result
-      notes a spike that differs because its potential equals the threshold up to rounding.
+    - fused: with real spikes, outputs and gradients of the kernels are compared with those of the tape step by step, up
+      to 1e-9 of the largest entry. This comes first, and within `unfused()` it is skipped. The result notes a spike
+      that differs because its potential equals the threshold up to rounding.
 
     Args:
         net: a Cell, or a function that calls Cells by their names, for example a loss.
@@ -57,7 +57,7 @@ def check_through_time(
         seed: the seed of the random directions.
     Returns: The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.
     Raises: GradientCheckError with the worst layer, time step and entry, and the cause: a surrogate, a custom bprop, a
-        stopped path (a detached reset), a layer, a kernel, or a Parameter all of whose paths go through a comparison.
+        detached reset or other stopped path, a layer, a kernel, or a Parameter that is used in comparisons only.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))
         >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5

@@ -183,8 +183,8 @@ class Measurements:
 class DataPass:
     """A pass over the training data: one epoch.
 
-    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data:
-    a `Loader`'s own, else the number of batches and the random state from which their order was drawn.
+    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data.
+    A `Loader` knows its own; for other data it is the number of batches, and the random state of their order.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:

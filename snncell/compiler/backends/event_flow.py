@@ -1,7 +1,7 @@
 """The closed form of linear equations: exact steps of event-driven neurons, traced like the equations themselves.
 
-If the slopes of the states are linear, dy_j/dt = sum_k A_jk y_k + b_j with coefficients that are constant between
-events, and no state drives another one that drives a third one, the states after a time h are
+The slopes of the states must be linear, dy_j/dt = sum_k A_jk y_k + b_j, with coefficients that are constant between
+events. A state that drives another one must not be driven itself. The states after a time h are then
 
     y_j(h) = exp(A_jj h) y_j + sum_{k != j} A_jk D(A_jj, A_kk) y_k + b_j D(A_jj, 0)
     D(a, b) = (exp(a h) - exp(b h)) / (a - b),   h exp(a h) if a = b

@@ -1,8 +1,8 @@
 """Event-driven neurons: generate the functions of the solver kernels from a neuron's traced equations.
 
 `kernels/eventprop/solver.py` calls these functions. A neuron's methods are traced for a layer of neurons, so their
-instructions must be elementwise. The step of the solver (the closed form of `event_flow.py`, or one of the Runge-Kutta
-method of fourth order) and all gradients are traced too, so that a user writes no derivative.
+instructions must be elementwise. The step of the solver is traced too: the closed form of `event_flow.py`, or a
+Runge-Kutta step of fourth order. So are all gradients, so that a user writes no derivative.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class _StepPlan:
 
 class _StepRun:
     """A running loop with its own arrays, because the same loop may run on other threads.
-    Every launch has two arrays for each result, for even and for odd steps, so that it can read the states before a
+    Every launch has two arrays for each result, one for even and one for odd steps. So it can read the states before a
     step while it writes those after it. Results that are rows of sequences are written directly into the sequences.
     """
 

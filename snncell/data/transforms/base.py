@@ -80,8 +80,8 @@ class RandomTransform(Transform):
 class Compose:
     """Chain several event transforms into one.
 
-    `transforms` are callables, in the order of application. Those with an argument `rng`, such as the random ones of
-    this module, draw from the one generator, or seed of `np.random.default_rng`, that you pass to the Compose. The
+    `transforms` are callables, in the order of application. Transforms with an argument `rng`, such as the random ones
+    of this module, draw from one generator. You pass it, or a seed of `np.random.default_rng`, to the Compose. The
     result for a recording therefore depends on this generator alone.
 
     Example:

@@ -5,8 +5,8 @@ stride. `transforms.py` transforms each tile to its *points*, the numbers that a
 3x3 window has 16 points. A convolution then becomes one matrix product per point: weights (outputs, channels) times
 tiles (channels, tiles). The weight gradient is also one product per point: the gradient of the results (outputs, tiles)
 times tiles (tiles, channels). A kernel processes as many tiles together, also of several images, as fit into the cache.
-The weight gradient transforms the images again. To keep the points of the forward pass would take four times the memory
-of the images for a 3x3 window, and writing and reading them takes longer than the second transform.
+The weight gradient transforms the images again. Keeping the points of the forward pass would take four times the memory
+of the images for a 3x3 window. Writing and reading them takes longer than the second transform.
 
 Vectors have channels in their lanes, so the transforms take the same time for all sizes of images and batches. Each
 result is one sum in a fixed order, so the bits do not depend on the number of threads. Sums at the points have fewer

@@ -138,10 +138,10 @@ class SparseDense(Cell):
     """Dense layer with a sparse weight: y = x W^T + b, over the last axis, where only some elements of W exist.
 
     Use it for wide layers with few synapses, as on neuromorphic chips or in the brain. An element that exists is a
-    synapse. Time and memory of a training step are proportional to the number of synapses, because `weight` has one
-    number per synapse, and so have its gradient and the moments of an optimiser. The dense W is never built on the CPU.
-    On the GPU, each product builds it. If few elements of x are nonzero, as for spikes, the forward pass adds only the
-    synapses of these inputs, and so does the gradient of the weight.
+    synapse. `weight`, its gradient and the moments of an optimiser have one number per synapse. So the time and memory
+    of a training step are proportional to the number of synapses. The dense W is never built on the CPU. On the GPU,
+    each product builds it. If few elements of x are nonzero, as for spikes, the forward pass adds only the synapses of
+    these inputs, and so does the gradient of the weight.
 
     The pattern, the places of the synapses, stays the same during training. To let it change, pass `train.DeepR` or
     `train.RigL` to `train.fit`. With dense inputs the layer is faster than `Dense` below a density of about 40 %.

@@ -145,8 +145,8 @@ class EventDense(Ranged, Settings):
     below in a step, false position finds the time s up to rounding, and the state is reset there. So the error of a
     spike time is of order step^4, and spikes need not lie on the grid of steps.
 
-    The gradient is exact in both cases (implicit function theorem). Let c be the spike condition, p the Parameters in
-    the equations, y the state at the start of the step, and F(y, s) the state after a time s. Then
+    The gradient is exact in both cases (implicit function theorem). Let c be the spike condition and p the Parameters
+    in the equations. Let y be the state at the start of the step, and F(y, s) the state after a time s. Then
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
