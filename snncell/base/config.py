@@ -101,10 +101,7 @@ def _quote(value: Any) -> str:
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting.
-
-    Args: key: "mode", "device_target", "device_id", "pool_limit", "check_finite" or "full_traceback".
-    """
+    """The current value of "mode", "device_target", "device_id", "pool_limit", "check_finite" or "full_traceback"."""
     if key not in SETTINGS:
         raise ArgumentError(f"get_context: key: no setting {key!r}; the settings are {sorted(SETTINGS)}.")
     return SETTINGS[key]

@@ -55,9 +55,8 @@ def hide_frames(error: BaseException) -> None:
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """Return a traceback for an error about the return value of a function, which has no frame any more.
-
-    It ends at the only return of the function, or at its first line. None for functions of the package or in C.
+    """A traceback for an error about the return value of a function, which has no frame any more: at its only return or
+    its first line. None for functions of the package or in C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -152,9 +151,8 @@ def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
 
 
 def machinery(file: str) -> None:
-    """Register a module, or a package by its `__init__.py`, as machinery: errors never show its lines.
-
-    Neurons and layers of the package are not machinery, because errors show their equations like those of a user.
+    """Register a module, or a package by its `__init__.py`, as machinery: errors never show its lines. Neurons and
+    layers of the package are not machinery, because errors show their equations like those of a user.
     """
     global _machinery
     path = os.path.abspath(file)

@@ -65,9 +65,8 @@ def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[s
 
 
 def write(writes: Iterable[Write]) -> None:
-    """Set all attributes or none, if their owners set attributes by C functions.
-
-    The caller must keep references to the old values until this returns, because freeing them may run Python code.
+    """Set all attributes or none, if their owners set attributes by C functions. The caller must keep references to the
+    old values until this returns, because freeing them may run Python code.
     """
     any(starmap(setattr, writes))  # a loop in C, which never stops early because setattr returns None
 

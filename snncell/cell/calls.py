@@ -75,9 +75,8 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the arrays among the inputs of a call to Tensors: return new args, and change kwargs in place.
-
-    For layers of this package it also checks the inputs against their annotations, and raises a CallError.
+    """Convert the arrays among the inputs to Tensors, and check the inputs of a package's layer: new args; kwargs in
+    place.
     """
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
@@ -105,9 +104,8 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
 
 
 def raise_with_layer(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise an operation's error again with the layer, its inputs and its constants in the message.
-
-    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
+    """Raise an operation's error again with the layer, its inputs and its constants in the message. Otherwise "div:
+    shapes (2, 8) and (7,) do not broadcast" would not tell you that the tau of a LIFNode is wrong.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):

@@ -114,9 +114,8 @@ class Hooked:
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_output)` before the backward pass of each call.
-
-        grad_output is a tuple with the gradients of the outputs. The result of `hook_fn`, if not None, replaces it.
+        """Call `hook_fn(cell, grad_output)` before the backward pass of each call. grad_output is a tuple with the
+        gradients of the outputs; the result of `hook_fn`, if not None, replaces it.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 

@@ -297,8 +297,8 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for every descendant, children before their parents, and last for this Cell, for example to
-        initialise all layers of one class.
+        """Call `fn(cell)` for every descendant, children before parents, and for this Cell, for example to initialise
+        layers.
         """
 
         def visit(cell: Any, done: set[Any]) -> None:
@@ -312,9 +312,8 @@ class Tree:
         return self
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """Iterate over all Parameters with their attribute paths: own ones first, then the children's, depth first.
-
-        A shared Parameter comes once, under the first of its paths.
+        """Iterate over all Parameters with their attribute paths, own ones first; a shared one comes once, at its first
+        path.
         """
         seen: set[int] = set()
         for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:

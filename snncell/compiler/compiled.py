@@ -355,8 +355,8 @@ class Compiled:
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
-    """Remove the hooks that a function registers on its own arguments; return them with the arguments' numbers.
-    Each call registers them on the actual arguments, because only outside of the function are the gradients complete.
+    """Remove the hooks that a function registers on its own arguments; return them with the arguments' numbers. Each
+    call registers them on the actual arguments, because gradients are complete only outside of the function.
     """
     hooks: list[tuple[int, Hook]] = []
     for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):

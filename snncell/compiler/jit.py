@@ -119,9 +119,8 @@ STORM = 8  # more traces than this of one function are probably a mistake
 
 
 class Jitted:
-    """The result of `jit`: a callable with the arguments and results of the function it wraps.
-
-    With more than `limit` signatures, the oldest one is dropped. With a `signature`, arguments must match its Tensors.
+    """The result of `jit`, called like the function that it wraps. With more than `limit` signatures, the oldest one is
+    dropped. With a `signature`, arguments must match its Tensors.
     """
 
     def __init__(

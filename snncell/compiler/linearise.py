@@ -39,9 +39,8 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body.
-
-    Its states are the gradients of `float_states`. Its last sequences and constants are the gradients of `seeded`.
+    """The backward step of a body. Its states are the gradients of `float_states`, and its last sequences and constants
+    are the gradients of `seeded`.
     """
 
     body: Body

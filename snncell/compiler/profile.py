@@ -384,9 +384,8 @@ def _cut(text: str, width: int, is_path: bool) -> str:
 def _launch_times(
     timed: TimedPlan, numbers: Sequence[int], runs: Sequence[_ClockedRun]
 ) -> tuple[list[LaunchTime], float]:
-    """A row for each launch, in the order of `numbers`, and the time of the rest of a step.
-
-    Times and operations of a loop over time are without those of launches inside.
+    """A row for each launch, in the order of `numbers`, and the time of the rest of a step. The times and operations of
+    a loop over time exclude those of launches inside.
     """
     times, rests = [], []
     for run in runs:

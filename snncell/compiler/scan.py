@@ -248,7 +248,6 @@ class Scan(LoopOperation):
 
     def _pull_without_checkpoints(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Compute the gradients of a backward pass with checkpoints by the same pass with all states stored.
-
         Checkpoints would not save memory, because each rematerialised state receives a gradient.
         """
         assert self.loop.recompute is not None  # the callers have checked it

@@ -236,9 +236,8 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """The index of each time bin's first event, and after its last, (B, T); and (B,): 1 if times are in order, else 0.
-
-    The indices are valid only for recordings in order of time.
+    """The index of each time bin's first event, and after its last, (B, T), valid for recordings in order of time; and
+    (B,): 1 if times are in order, else 0.
     """
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)

@@ -121,9 +121,8 @@ class Bins(NamedTuple):
     several: bool  # the caller passed a batch, not one recording
 
     def refuse(self, who: str, wrong: Array) -> None:
-        """Raise ArgumentError for the first event outside of the sensor.
-
-        `wrong` (B,) has the index of the first such event of each recording, or -1.
+        """Raise ArgumentError for the first event outside of the sensor: `wrong` (B,) has its index for each recording,
+        or -1.
         """
         for n in np.flatnonzero(wrong >= 0)[:1]:
             event = self.recordings[n][int(wrong[n])]
@@ -345,7 +344,6 @@ class ToFrame(Binning):
 
     def batch(self, samples: list[Any], steps: Steps = max) -> tuple[Any, Array]:
         """The frames of a batch, (T, B, P, H, W) or (T, B, P, W), and the number of frames of each recording (B,).
-
         `steps` maps these numbers to T.
         """
         found: list[Array] = []

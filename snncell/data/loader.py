@@ -289,9 +289,8 @@ class Loader:
         return {**asdict(place), "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`: the next iteration returns the rest of its epoch.
-
-        If the state belongs to another data set or other settings, ArgumentError names the difference.
+        """Continue from a `state` with the rest of its epoch. ArgumentError names a difference in the data set or
+        settings.
         """
         fixed = self._fixed()
         wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]

@@ -34,9 +34,8 @@ _LOOK = 1.0  # seconds between a process's checks that its parent is alive
 def make_by_workers(
     make: Make, numbers: range, workers: int, ahead: int, processes: bool
 ) -> Generator[Any, None, None]:
-    """Yield `make(number, over)` for each number in order, computed by workers up to `ahead` numbers in advance.
-
-    `over` becomes non-empty when the result is no longer needed. When the generator is closed, all workers have ended.
+    """Yield `make(number, over)` for each number in order, computed by workers up to `ahead` numbers in advance. `over`
+    becomes non-empty when the result is no longer needed. When the generator is closed, all workers have ended.
     """
     pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:

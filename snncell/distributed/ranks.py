@@ -32,9 +32,8 @@ _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 
 class ProgressThread:
-    """A thread that calls MPI while this rank computes, because MPI only moves messages while it is called.
-
-    It runs from `begin` to `end`, if there are several ranks and MPI allows it. Kernels release the GIL for it.
+    """A thread that calls MPI from `begin` to `end`, while this rank computes, because MPI moves messages only while it
+    is called. It exists if there are several ranks and MPI allows it. Kernels release the GIL for it.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -208,9 +207,8 @@ class Ranks:
 
 
 def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
-    """The first rank with an unusual value, and the first rank with the most common value; None if all are equal.
-
-    All ranks get the same answer, so that all error messages name the same rank.
+    """The first rank with an unusual value, and the first with the most common value; None if all are equal. All ranks
+    get the same answer, so that all error messages name the same rank.
     """
     usual, _ = Counter(values).most_common(1)[0]  # the first one for equal counts
     odd = next((rank for rank, value in enumerate(values) if value != usual), None)
@@ -274,10 +272,8 @@ FIRST = 3.0  # seconds by which other ranks delay an error, so that rank 0 print
 
 
 class Ending:
-    """Handles the end of a rank's program, with or without an error.
-
-    MPI does not know Python's exceptions: without this class, other ranks would wait forever for a rank that has failed
-    or called `sys.exit`.
+    """Handles the end of a rank's program. MPI does not know Python's exceptions: without this class, other ranks would
+    wait forever for a rank that has failed or called `sys.exit`.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:

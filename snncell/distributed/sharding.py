@@ -94,10 +94,8 @@ def refuse_lists(tree: Any) -> None:
 
 
 def draw_by_shard(parts: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Iterate over pairs of a shard and its part of the batch, each with the random sequence of the shard.
-
-    The sequence depends only on the common key and the number of the shard. Afterwards all ranks continue with the same
-    random number.
+    """Iterate over pairs of a shard and its part of the batch. Each has a random sequence that depends only on the
+    common key and the number of the shard. Afterwards all ranks continue with the same random number.
     """
     seed, drawn = (int(number) for number in present_key().asnumpy())
     try:

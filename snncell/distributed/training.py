@@ -46,7 +46,6 @@ _WIDE = np.dtype(np.float64)
 
 class Shares:
     """Iterate over batches as this rank's shards: (samples of the batch, its shards), or (0, a whole batch to cut).
-
     Data with a method `in_parts`, such as `Batches` and `Loader`, make only the shards of this rank.
     """
 

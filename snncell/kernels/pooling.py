@@ -99,9 +99,8 @@ class Windows(NamedTuple):
 
 
 def over_window(windows: Windows, axes: Sequence[int], lines: list[str]) -> list[str]:
-    """Loops over the positions `i0`, ... in a window along some axes, around `lines`.
-
-    `lines` run only if the position in the image, `r0`, ..., is not in the padding.
+    """Loops over the positions `i0`, ... in a window along some axes. `lines` run only if the position in the image,
+    `r0`, ..., is not in the padding.
     """
     last = len(windows.size) - 1
     for axis in reversed(axes):
@@ -139,9 +138,8 @@ UNROLLED = 25  # the most elements of a window that are unrolled
 
 
 class Joined(NamedTuple):
-    """The reduction of a window: each row first, then the results of the rows, so that dependency chains are short.
-
-    {p} is the prefix of variables: "row_" for the reduction of a row, "" for that of the window.
+    """The reduction of a window: each row first, then the results of the rows, so that dependency chains are short. {p}
+    is the prefix of variables: "row_" for the reduction of a row, "" for that of the window.
     """
 
     begin: list[str]  # initialise for no elements
@@ -325,9 +323,8 @@ def _row_of_tiles(windows: Windows, divisor: int | None, lanes: int) -> list[str
 
 
 def move_at_places(name: str, windows: Windows, scatter: bool) -> str:
-    """Source that takes the image element at the position found for each window: `name(..., x, places, out)`.
-
-    With `scatter`, it adds each window's value to the element instead.
+    """Source that takes the image element at the position found for each window: `name(..., x, places, out)`. With
+    `scatter`, it adds each window's value to the element instead.
     """
     image, values = ("out", "x") if scatter else ("x", "out")
     lines = ["target[at] += given[number]" if scatter else "given[number] = target[at]"]
@@ -375,8 +372,8 @@ def shape_after_pooling(shape: Sequence[int], windows: Windows) -> Ints:
 
 
 def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """The largest element of each window and its position, the first of several; padding counts as -inf.
-    Booleans, and bytes up to 127, give the same elements and positions as floats with these values would.
+    """The largest element of each window and its position, the first of several; padding counts as -inf. Booleans, and
+    bytes up to 127, give the same elements and positions as floats with these values would.
     """
     places = empty(shape_after_pooling(x.shape, windows), place_dtype(windows))
     return _largest("max_pool", x, windows, places), places

@@ -177,9 +177,8 @@ class Monitor:
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer: the Cell with a bprop whose input is `above`; None without one.
-
-        If `above` was not recorded, it is the neuron's own spike function.
+        """The spike function of a layer, or None: the Cell with a bprop whose input is `above`, else the neuron's own
+        one.
         """
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):

@@ -51,9 +51,8 @@ _AXES = {"Conv1d": 1, "Conv2d": 2, "SumPool2d": 2, "AvgPool2d": 2}
 
 @dataclass
 class Node:
-    """A node: its type (the name of nir's class), its checked parameters, and its metadata.
-
-    Parameters are arrays of floats, tuples of ints, ints, or "same" and "valid". `path` is for error messages.
+    """A node: its type (the name of nir's class), its checked parameters, and its metadata. Parameters are arrays of
+    floats, tuples of ints, ints, or "same" and "valid". `path` is for error messages.
     """
 
     kind: str

@@ -334,9 +334,8 @@ _RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes"
 
 
 class FeedbackLoop(Cell):
-    """Feedback cycles over time: an edge of each cycle passes on the value of the previous time step.
-
-    Before the first step, neurons output 0, and layers output their response to 0.
+    """Feedback cycles over time: an edge of each cycle passes on the value of the previous time step. Before the first
+    step, neurons output 0, and layers output their response to 0.
     """
 
     def __init__(self, flat: Flat, stage: Stage, cells: dict[str, Cell], shapes: dict[str, Shape]) -> None:

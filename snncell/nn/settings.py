@@ -41,7 +41,6 @@ class Settings(Cell):
             raise
 
     def settle(self) -> None:
-        """Check settings against each other, and create Parameters that depend on them.
-
-        It is called during construction and after each change. If it raises an ArgumentError, the change is undone.
+        """Check settings against each other, and create Parameters that depend on them. It is called during
+        construction and after each change. If it raises an ArgumentError, the change is undone.
         """

@@ -146,9 +146,8 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, onl
 
 
 def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
-    """Select slices of `x` at integer positions along an axis, which is replaced by the axes of `indices`.
-
-    A position out of range raises a TensorIndexError.
+    """Select slices of `x` at integer positions along an axis, which is replaced by the axes of `indices`. A position
+    out of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), as_tensor(indices, "gather", "indices")
     if where.dtype.category != 1:
@@ -202,9 +201,8 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, st
 def one_hot(
     indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
 ) -> Tensor:
-    """One-hot encoding: `on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
-
-    An index outside of [0, depth) raises an ArgumentError.
+    """One-hot encoding: `on_value` at each index along a new axis of length `depth`, `off_value` elsewhere. An index
+    outside of [0, depth) raises an ArgumentError.
     """
     tensor = as_tensor(indices, "one_hot", "indices")
     if tensor.dtype.category != 1:

@@ -301,9 +301,8 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
-    """Inner product over the last axes: (*A, N) and (*B, N) give (*A, *B). A number multiplies the other operand.
-
-    Last axes of different lengths raise a ShapeError.
+    """Inner product over the last axes, of equal length: (*A, N) and (*B, N) give (*A, *B). A number multiplies
+    `other`.
     """
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
@@ -315,10 +314,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
 
 
 def dot(x: Numbers, other: Numbers) -> Tensor:
-    """NumPy's dot product: the sum over the last axis of `x` and the last but one (or the only one) of `other`.
-
-    Different lengths of these axes raise a ShapeError.
-    """
+    """NumPy's dot product: the sum over the last axis of `x` and the last but one (or only) axis of `other`."""
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
         return inner(a, b)

@@ -97,9 +97,8 @@ def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reducti
 def gaussian_nll_loss(
     x: Numbers, target: Numbers, var: Numbers, full: bool = False, eps: Positive = 1e-6, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Gaussian negative log-likelihood: (log v + (x - target)^2 / v) / 2 with v = max(var, eps).
-
-    `full` adds the constant log(2 pi) / 2.
+    """Gaussian negative log-likelihood: (log v + (x - target)^2 / v) / 2 with v = max(var, eps). `full` adds the
+    constant log(2 pi) / 2.
     """
     values, targets, spread = of_one_shape("gaussian_nll_loss", x=x, target=target, var=var)
     v = maximum(spread, eps)
@@ -217,9 +216,8 @@ def hinge_embedding_loss(x: Numbers, target: Numbers, margin: float = 1.0, reduc
 def margin_ranking_loss(
     input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Margin ranking loss: max(0, -target (input1 - input2) + margin).
-
-    input1 should be larger than input2 where target is 1, and smaller where it is -1.
+    """Margin ranking loss: max(0, -target (input1 - input2) + margin). input1 should be larger than input2 where target
+    is 1, and smaller where it is -1.
     """
     first, second, signs = of_one_shape("margin_ranking_loss", input1=input1, input2=input2, target=target)
     return reduce_losses(relu(signs * (second - first) + margin), reduction)

@@ -385,8 +385,7 @@ def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: flo
 
 def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
     """A place below Axes of that width and height, with as many columns as fit, and tight lines if they are too many.
-
-    The result is None if the legend needs too much of the panel, and a small one would cover only part of the Axes.
+    None if the legend needs too much of the panel, and a small one would cover only part of the Axes.
     """
     from matplotlib.transforms import ScaledTranslation
 

@@ -39,9 +39,8 @@ class IntegerLayer:
 
 @dataclass(frozen=True, eq=False)
 class Encode(IntegerLayer):
-    """Round floats to a grid: n = round(clip(x / step, low, high)) multiplier.
-
-    The division is in float32, or in float64 for float64 inputs, as in the network.
+    """Round floats to a grid: n = round(clip(x / step, low, high)) multiplier. The division is in float32, or in
+    float64 for float64 inputs, as in the network.
     """
 
     step: float

@@ -45,9 +45,8 @@ class Unsaved(NamedTuple):
 
 
 class Primitive:
-    """A differentiable operation. `def_bprop` defines its backward pass; `no_gradient` declares that it has none.
-
-    `evaluate(*arrays, **attrs)` is the forward pass: it returns an array, or with `multiple` a tuple of arrays.
+    """A differentiable operation. `evaluate(*arrays, **attrs)` is the forward pass: it returns an array, or with
+    `multiple` a tuple. `def_bprop` defines the backward pass; `no_gradient` declares that there is none.
     """
 
     multiple: bool

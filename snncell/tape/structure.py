@@ -341,9 +341,8 @@ def _of_numbers(tree: Any) -> bool:
 
 
 class Signal:
-    """A symbolic Tensor for exporters: the sum of the outputs of some Cells, `sources`. See `nn/dataflow.py`.
-
-    You can add Signals and pass them to Cells. Everything else raises, because an exporter could not represent it.
+    """A symbolic Tensor for exporters: the sum of the outputs of some Cells, `sources` (see `nn/dataflow.py`). You can
+    add Signals and pass them to Cells. Everything else raises, because an exporter could not represent it.
     """
 
     __slots__ = ("sources",)

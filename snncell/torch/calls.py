@@ -30,9 +30,8 @@ Flags = Sequence[bool]  # for each input and each Parameter, whether a gradient 
 
 
 class CompiledCalls:
-    """The compiled calls of one Cell, traced once for each combination of shapes, dtypes and wanted gradients.
-
-    Custom operators take only tensors, numbers and strings, so they find this object by its `key`.
+    """The compiled calls of one Cell, traced once for each combination of shapes, dtypes and wanted gradients. Custom
+    operators take only tensors, numbers and strings, so they find this object by its `key`.
     """
 
     by_key: ClassVar[weakref.WeakValueDictionary[int, CompiledCalls]] = weakref.WeakValueDictionary()

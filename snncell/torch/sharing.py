@@ -61,7 +61,6 @@ class SharedParameters:
 
     def bind(self, tensors: Sequence[Any], trained: Sequence[bool] = ()) -> None:
         """Make the Parameters views of these tensors, which get the values that were written to the Parameters since.
-
         `trained` has the new values of `requires_grad`, if there are any.
         """
         for number, (parameter, tensor) in enumerate(zip(self.parameters, tensors, strict=True)):

@@ -31,9 +31,8 @@ from snncell.train.state import File, is_count, is_number, refuse_misfit, weight
 def refuse_epoch(
     training: Training, value: float, clipped: bool, checkpoint: File | None, cause: Callable[[], str]
 ) -> None:
-    """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite.
-
-    The error names `checkpoint`, and the cause that `cause()` returns ("" if only the learning rate is left).
+    """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite. It names
+    `checkpoint`, and the cause that `cause()` returns ("" if only the learning rate is left).
     """
     epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):

@@ -45,9 +45,8 @@ def _weights(layer: SparseDense) -> Any:
 
 
 def _rewire(layer: SparseDense, optimiser: Optimizer, weights: Any, kept: Any, grown: Any, fresh: Any) -> None:
-    """Give the layer the synapses of the mask `kept`, with their weights and moments, and new ones at places `grown`.
-
-    The new synapses start with the weights `fresh`, and with moments of 0.
+    """Give the layer the synapses of the mask `kept`, with their weights and moments, and new ones at places `grown`,
+    with the weights `fresh` and with moments of 0.
     """
     places = np.concatenate([layer.places()[kept], grown])
     order = np.argsort(places, kind="stable")

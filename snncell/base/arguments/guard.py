@@ -57,7 +57,6 @@ def _fits(kind: Kind, value: Any) -> bool:
 @dataclass(frozen=True)
 class ByName:
     """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, where users confuse it.
-
     `warning(value)` returns the text, or "" for a value that means the same in both places.
     """
 
@@ -66,9 +65,8 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: warn about another default or convention than in PyTorch.
-
-    `warning(class name, arguments by name)` returns the text, or "" for no warning.
+    """For `Annotated[float, Unlike(warning)]`: warn about another default or convention than in PyTorch. `warning(class
+    name, arguments by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
@@ -306,9 +304,8 @@ def ours(one: Any) -> bool:
 
 
 def guard(namespace: dict[str, Any], own: bool = False) -> None:
-    """Make the functions and classes of a module check their arguments, and suggest names for missing ones.
-
-    `namespace` is the globals() of the module. `own` skips names that are imported or missing in `__all__`.
+    """Make the functions and classes of a module, given by its globals(), check their arguments, and suggest names for
+    missing ones. `own` skips names that are imported or missing in `__all__`.
     """
     namespace.setdefault("__getattr__", missing_from(namespace["__name__"]))
     list_public(namespace)

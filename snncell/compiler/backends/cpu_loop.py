@@ -52,9 +52,8 @@ LEGEND = """
 
 
 class CPULoop(LoopBackend):
-    """The kernel of a loop body that is elementwise, except for products of the rows of its states.
-
-    It works on blocks of units, which are elements, or rows if there are products.
+    """The kernel of a loop body that is elementwise, except for products of the rows of its states. A block consists of
+    elements, or of rows if there are products.
     """
 
     def __init__(self, schedule: LoopSchedule) -> None:

@@ -78,10 +78,7 @@ class _Literals(Statements):
 
 
 class _Method:
-    """A traced method of a neuron, as a function of `count` Tensors and all constants.
-
-    The Program reads the constants at `places`. `who` is the name of the method in errors.
-    """
+    """A method `who` of a neuron, traced as a function of `count` Tensors and of the constants, read at `places`."""
 
     def __init__(self, program: Program, count: int, places: list[int], who: str) -> None:
         self.program, self.count, self.places, self.who = program, count, places, who
@@ -312,9 +309,8 @@ class EquationsOfNeuron:
     def _text(
         self, name: str, arrays: str, function: Callable[..., Any], elements: list[tuple[str, int]], both: bool = False
     ) -> str:
-        """The source of a generated function for one lane, and with `both` of another for all lanes.
-
-        It reads its inputs as `elements`, pairs of an array and a row, and writes the last of its `arrays`.
+        """The source of a generated function for one lane, and with `both` of another for all lanes. It reads
+        `elements`, pairs of an array and a row, and writes the last of its `arrays`.
         """
         trace = Trace(who=self.who)
         with settings(trace=trace, tape=None):

@@ -116,9 +116,8 @@ class EventGather:
         return arguments
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a block, the columns of a row, and the rows of a block.
-
-        Without gathered products, all elements form one row, and blocks are parts of it.
+        """The columns of a block, the columns of a row, and the rows of a block. Without gathered products, all
+        elements form one row, and blocks are parts of it.
         """
         rows = self._gathered(known)
         if self.by_rows or not rows:
@@ -211,9 +210,8 @@ class EventScatter:
         return [*lines, "for sample in range(samples):"]
 
     def fetches(self, rows: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
-        """The statements at the start of a step that prefetch the sequences' rows of `AHEAD` steps later.
-
-        A strip of a row is short and the next row is far away, so the hardware prefetcher does not help.
+        """The statements at the start of a step that prefetch the sequences' rows of `AHEAD` steps later. The hardware
+        does not, because a strip of a row is short and the next row is far away.
         """
         lines = []
         for n, value in enumerate(rows):

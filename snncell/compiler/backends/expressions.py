@@ -206,9 +206,8 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
 def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Merge neighbouring axes that the reduction and all operands treat alike.
-
-    Return for each merged axis its length, whether it is kept (not reduced), and the original axes that it contains.
+    """Merge neighbouring axes that the reduction and all operands treat alike. Return for each merged axis its length,
+    whether it is kept (not reduced), and the original axes that it contains.
     """
     runs: list[list[int]] = []
     previous: Any = None

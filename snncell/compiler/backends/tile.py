@@ -51,10 +51,8 @@ class Scratch:
 
 
 class PhaseOperands:
-    """The operands from outside of the kernel for phases over one shape: rows of sequences, and constants.
-
-    `rows` and `fixed` map them to the numbers of the kernel's arguments, and `used` are the operands that the phases
-    use.
+    """The operands from outside of the kernel for phases over one shape. `rows` and `fixed` map sequences and constants
+    to the numbers of the kernel's arguments; the phases use those in `used`.
     """
 
     def __init__(

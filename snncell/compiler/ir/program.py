@@ -64,8 +64,8 @@ def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Ins
 
 
 def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
-    """Rename Values everywhere: in the inputs of instructions, in the outputs and in the writes to Parameters. A pass
-    that drops an instruction must call this with the Value that replaces its result, and that is not replaced itself.
+    """Rename Values in the inputs of instructions, in the outputs and in the writes to Parameters. A pass that drops an
+    instruction must call this with the Value that replaces its result, and that is not replaced itself.
     """
     if not replaced:
         return program

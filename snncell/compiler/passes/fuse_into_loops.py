@@ -122,8 +122,7 @@ def enlarge_loop(
     outputs: Sequence[Value] | None = None,
     **changes: Any,
 ) -> Instruction:
-    """Return the loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body).
-
+    """The loop with `producers` before its step. `xs` and `consts` are pairs (outer Value, Tensor of the body);
     `outputs` and `changes` replace its results and other fields of its body.
     """
     body = loop_of(instruction).body

@@ -346,9 +346,8 @@ def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 def _launch(
     op: FusibleOperation, specs: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """Return a cached launch, and the position and dtype of each number among the inputs.
-
-    `specs` has shape and dtype of each array, and None for a number, which is an argument of the kernel.
+    """A cached launch, and the position and dtype of each number among the inputs. `specs` has shape and dtype of each
+    array, and None for a number, which is an argument of the kernel.
     """
     trace, attrs = Trace(), dict(options)
     inputs = tuple(1 if spec is None else Value(trace, *spec) for spec in specs)

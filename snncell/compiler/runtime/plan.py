@@ -42,9 +42,8 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, current_space,
 
 
 class Plan:
-    """The launches of one Program for arrays in `space`.
-
-    If `recorded`, a plan on the device becomes a CUDA graph where that is faster; plans that a loop runs are not.
+    """The launches of one Program for arrays in `space`. If `recorded`, a plan on the device becomes a CUDA graph where
+    that is faster; plans that a loop runs are not.
     """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:

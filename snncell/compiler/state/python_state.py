@@ -232,8 +232,8 @@ after_fork(LOADING.clear)  # a forked child does not have these threads
 
 @contextmanager
 def pause_loading() -> Iterator[bool]:
-    """Pause the threads that load data, because they may draw from the global random generators; True if all pause.
-    A loading thread does not pause the others, because two of them could wait for each other.
+    """Pause the threads that load data, because they may draw from the global random generators; True if all pause. A
+    loading thread does not pause the others, because two of them could wait for each other.
     """
     loads = threading.get_ident() in LOADING
     # In a nested trace, the outer trace already owns the locks.
@@ -368,8 +368,8 @@ class Dependencies:
 
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
-    """A context for a trace, with the Python state that functions can read; random draws in it raise an error.
-    `roots` are the functions and the objects in their arguments. Errors name `every`, for example "each step".
+    """A context for the trace of `roots`, functions and objects, with the Python state that they can read. Random draws
+    in it raise an error. Errors name `every`, for example "each step".
     """
     state = PythonState(roots)
     state.refuse_iterators(who)

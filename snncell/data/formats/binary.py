@@ -20,9 +20,8 @@ NMNIST = (34, 34, 2)
 
 
 def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) -> Events:
-    """Read events of five bytes, `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`, without a header.
-
-    Unless the format is `certain`, times must not decrease, or pixels must fit N-MNIST's sensor.
+    """Read events of five bytes, `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`, without a header. Unless the format is
+    `certain`, times must not decrease, or pixels must fit N-MNIST's sensor.
     """
     if len(data) % BYTES:
         last = len(data) - len(data) % BYTES
@@ -144,9 +143,8 @@ OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 
 
 def _decode_2(words: Array) -> tuple[Columns, Word]:
-    """Decode EVT 2.0: the columns, and a function from the index of an event to that of its word.
-
-    CD_OFF and CD_ON hold x, y and the lower 6 bits of the time; TIME_HIGH holds the upper 28 bits.
+    """Decode EVT 2.0: the columns, and a function from the index of an event to that of its word. CD_OFF and CD_ON hold
+    x, y and the lower 6 bits of the time; TIME_HIGH holds the upper 28 bits.
     """
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)

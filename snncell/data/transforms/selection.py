@@ -101,11 +101,7 @@ class Denoise(Transform):
 
 @dataclass(frozen=True)
 class Decimation(Transform):
-    """Keep every n-th event of each pixel, regardless of polarity: the n-th, the 2n-th and so on.
-
-    Args:
-        n: one of n events is kept.
-    """
+    """Keep every n-th event of each pixel, regardless of polarity: the n-th, the 2n-th and so on."""
 
     n: Count
 
@@ -138,11 +134,7 @@ class RefractoryPeriod(RandomTransform):
 
 @dataclass(frozen=True)
 class DropEvent(RandomTransform):
-    """Drop a random fraction of the events: floor(p N + 1/2) of N.
-
-    Args:
-        p: the fraction, or two numbers between which it is drawn.
-    """
+    """Drop a random fraction p of N events: floor(p N + 1/2). p can be two numbers between which it is drawn."""
 
     RANGES: ClassVar = {"p": (0.0, 1.0)}
 
@@ -223,10 +215,8 @@ class DropEventByTime(RandomTransform):
 
 @dataclass(frozen=True)
 class DropEventByArea(RandomTransform):
-    """Drop all events in a rectangle of floor(r W) columns and floor(r H) rows at a random position.
-
-    Args:
-        area_ratio: r, or two numbers between which it is drawn.
+    """Drop all events in a rectangle of floor(r W) columns and floor(r H) rows at a random position. `area_ratio` is r,
+    or two numbers between which it is drawn.
     """
 
     RANGES: ClassVar = {"area_ratio": (0.0, 1.0)}
@@ -248,11 +238,7 @@ class DropEventByArea(RandomTransform):
 
 @dataclass(frozen=True)
 class CropTime(Transform):
-    """Keep the events with `min` <= t <= `max`, in microseconds.
-
-    Args:
-        min, max: the earliest and the latest time; without `max`, there is no latest time.
-    """
+    """Keep the events with `min` <= t <= `max`, in microseconds. Without `max`, there is no latest time."""
 
     min: int = 0
     max: int | None = None

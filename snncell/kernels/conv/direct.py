@@ -53,9 +53,8 @@ from snncell.kernels.products.csr import Rows, fill_rows
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """Pack weights for register blocking: eight rows interleaved, term by term, with zeros after the last row.
-
-    Row r of group g has its k-th weight at `weights[g * group + r * apart + sources[k]]`.
+    """Pack weights for register blocking: eight rows interleaved, term by term, with zeros after the last row. Row r of
+    group g has its k-th weight at `weights[g * group + r * apart + sources[k]]`.
     """
     rows, apart, group, count = geometry[0], geometry[1], geometry[2], geometry[3]
     blocks = (rows + 7) // 8
@@ -295,8 +294,7 @@ def _axis_back(
     length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
 ) -> tuple[Axis, list[int]] | None:
     """The axis that computes every stride-th element of an image from `first` on, and the window elements it reads.
-
-    None if no element is computed: there are none, or they are in no window.
+    None if no element is computed, or if the elements are in no window.
     """
     taps = [k for k in range(size) if (first + before - k * dilation) % stride == 0]
     if not taps or first >= length:

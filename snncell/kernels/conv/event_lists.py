@@ -95,10 +95,8 @@ def sort_by_key(
 
 @call_once
 def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
-    """List the rows of a window at row `top` that are inside of the image; return their number.
-
-    For each row, `lines` gets its first pixel, and the difference between an element's number in the window and its
-    pixel.
+    """List the rows of a window at row `top` that are inside of the image; return their number. For each row, `lines`
+    gets its first pixel, and the difference between an element's number in the window and its pixel.
     """
     used = 0
     for k in range(rows):
@@ -115,9 +113,8 @@ def events_in_window(
     near: Any, near_values: Any, graded: int, ends: Any, places: Any, values: Any, lines: Any, used: int, parts: Any,
     many: int, column: int, width: int,
 ) -> int:  # fmt: skip
-    """List the events in a window at `column`, with the row of weights for each; return their number.
-
-    `parts` has the `many` parts of a window row with consecutive columns, and `lines` has the rows of the window.
+    """List the events in a window at `column`, with the row of weights for each; return their number. `parts` has the
+    `many` parts of a window row with consecutive columns, and `lines` has the rows of the window.
     """
     count = 0
     for k in range(many):

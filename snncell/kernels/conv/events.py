@@ -212,9 +212,8 @@ BATCH = 16  # an assumed number of images that share the packed weights
 
 
 class Grid(NamedTuple):
-    """The pixels of the results with margins around them, and the windows that contain each element of an image.
-
-    A tap is an element of the window. Taps are sorted by the phase of the image elements that they multiply.
+    """The pixels of the results with margins around them, and the windows that contain each element of an image. A tap
+    is an element of the window. Taps are sorted by the phase of the image elements that they multiply.
     """
 
     bases: Any  # for each element of an image, the pixel of the grid to which the offsets are added

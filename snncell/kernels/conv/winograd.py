@@ -89,9 +89,7 @@ def _pitch(axis: Axis) -> int:
 
 
 def _places(rows: int, width: int, left: int, pitch: int, missing: int) -> Any:
-    """The places of the pixels of `rows` of an image in rows of `pitch` elements that begin at column `left`.
-    Other pixels have the place `missing`.
-    """
+    """The places of the pixels of `rows` of an image in rows of `pitch` elements from column `left`; else `missing`."""
     columns = np.arange(width) - left
     places = np.where((columns >= 0) & (columns < pitch), columns + pitch * np.arange(rows)[:, None], missing)
     return np.append(places.reshape(-1), [missing] * LANES)
@@ -118,9 +116,8 @@ def _lanes(shape: Shape, rows: int, lanes: int) -> tuple[Any, int, int]:
 
 @functools.lru_cache(maxsize=512)
 def is_faster(shape: Shape) -> bool:
-    """True if a Winograd convolution is faster than a direct one.
-
-    The decision does not depend on the number of images, so that an image has the same bits in any batch.
+    """True if a Winograd convolution is faster than a direct one, for any number of images, so that an image has the
+    same bits in any batch.
     """
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not supports(shape):
         return False

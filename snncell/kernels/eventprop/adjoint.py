@@ -140,9 +140,8 @@ ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients
 
 
 def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
-    """Compute the gradients of times and weights.
-
-    `more` are the results of `find` (order, spike times, places and currents) and the gradients of the spike times.
+    """Compute the gradients of times and weights. `more` are the results of `find` (order, spike times, places and
+    currents) and the gradients of the spike times.
     """
     return run_backward(send_back_kernel, times, weights, *more, **constants)
 

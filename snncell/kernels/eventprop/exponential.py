@@ -18,9 +18,8 @@ SMALLEST = -708.0  # the result is 0 below, where it would be denormal
 
 @inline
 def exponential(x: Any) -> Any:
-    """e**x = 2**n e**r with n = round(x / log 2) and |r| <= log(2) / 2, for x up to 709; within a unit or two.
-
-    The polynomial is the Taylor series up to r**13, whose next term is below 2**-57.
+    """e**x = 2**n e**r with n = round(x / log 2) and |r| <= log(2) / 2, for x up to 709; within a unit or two. The
+    polynomial is the Taylor series up to r**13, whose next term is below 2**-57.
     """
     rounded = float64(x * LOG2_E + TO_INTEGER)
     n = rounded - TO_INTEGER

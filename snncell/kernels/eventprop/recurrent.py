@@ -84,9 +84,8 @@ def spike_together(
     near: Any, marked: Any, soon: Any, best: Any, now: Any, v: Any, i: Any, spikes: Any, ordered: Any, last: Any,
     events: Any, weights: Any, constants: Any,
 ) -> Any:  # fmt: skip
-    """Go on by the time `best`, store the spikes there as events after `last`, and return the last of them.
-
-    It adds the weights of all new events except the last one.
+    """Go on by the time `best`, store the spikes there as events after `last`, and return the last of them. It adds the
+    weights of all new events except the last one.
     """
     times, places, currents, number, wanted = spikes
     rows, neurons = weights.shape
@@ -118,9 +117,8 @@ def find_in_sample(
     time: Any, ordered: Any, events: Any, of_each: Any, count: Any, queue: Any, weights: Any, flag: Any, near: Any,
     soon: Any, state: Any, spikes: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the spikes of one sample; `queue` has the events of its inputs in order; `count` are before the end.
-
-    Each iteration begins at the time `now` of the event `last`, and goes on to the next event.
+    """Find the spikes of one sample; `queue` has the events of its inputs in order; `count` are before the end. Each
+    iteration begins at the time `now` of the event `last`, and goes on to the next event.
     """
     v, i, v_end, i_end = state
     rows, neurons = weights.shape
@@ -201,9 +199,8 @@ def send_back_sample(
     time: Any, ordered: Any, most: Any, of_each: Any, inputs: Any, weights: Any, spikes: Any, gradient: Any,
     of_time: Any, of_weights: Any, lists: Any, state: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`.
-
-    The gradient of a spike is complete when the sweep arrives at it, because its effects are later.
+    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`. The gradient of a
+    spike is complete when the sweep arrives at it, because its effects are later.
     """
     times, places, currents, events, wanted = spikes
     first, other = lists

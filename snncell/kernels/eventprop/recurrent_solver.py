@@ -421,9 +421,8 @@ PARTS = 16  # the maximum number of units, because the backward pass keeps all s
 
 
 class RecurrentSimulation(Simulation):
-    """`Simulation` of a recurrent layer: weights and delays are (N_in + N, N).
-
-    The spikes of a neuron after its K-th end its simulation, or reset it, and no other neuron gets them.
+    """`Simulation` of a recurrent layer, with weights and delays (N_in + N, N). The spikes of a neuron after its K-th
+    end its simulation, or reset it, and no other neuron gets them.
     """
 
     def __init__(self, functions: str, arrays: Any, params: int, spikes: int, step: float, **more: Any) -> None:

@@ -387,7 +387,6 @@ def memory_of_part(
     floats: Any, integers: Any, part: Any, count: Any, of_each: Any, delayed: Any, states: Any, rows: Any, most: Any
 ) -> Any:
     """Divide the scratch memory of a part: states, constants, events, log, values of lanes, ends, memory to sort, rest.
-
     `Simulation._memory` computes its size. The log has room for `most` steps.
     """
     memory, ints = row(floats, part), row(integers, part)

@@ -386,9 +386,8 @@ class Simulation:
         return found + 1
 
     def find(self) -> list[Any]:
-        """Spike times (B, N, K), the states at the end (B, N, S), and the maximum of `readout` (B, N).
-
-        A result that is not in `outputs` has no elements.
+        """Spike times (B, N, K), states at the end (B, N, S), and maxima of `readout` (B, N); empty unless in
+        `outputs`.
         """
         outs = [empty((self.samples, self.neurons * width), self.dtype) for width in self.widths]
         kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[1]* float64[2]* int64[2]* " + (
@@ -415,9 +414,8 @@ class Simulation:
         return [nothing if x is None else np.ascontiguousarray(x).reshape(self.samples, -1) for x in given]
 
     def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
-        """The gradients of times, weights, delays, initial states and constants, from those of the outputs.
-
-        These are the results of `find`; those that are not in `outputs` must be None.
+        """The gradients of times, weights, delays, initial states and constants, from those of the results of `find`,
+        which must be None if they are not in `outputs`.
         """
         flat, given = self.arrays[0], self._gradients(gradients, last, maximum)
         found, of_times = empty(given[0].shape, self.dtype), empty(flat.shape, self.dtype)

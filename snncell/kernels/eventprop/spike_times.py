@@ -27,9 +27,8 @@ MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # all bits of a float64 except its sign
 
 @call_once
 def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spare: Any, moved: Any) -> Any:
-    """Sort the events before `end` by time (stable), followed by the others; return the number before `end`.
-
-    `keys`, `spare` and `moved` have room for the events, and are overwritten.
+    """Sort the events before `end` by time (stable), followed by the others; return the number before `end`. `keys`,
+    `spare` and `moved` have room for the events, and are overwritten.
     """
     count, last = 0, events
     for event in range(events):
@@ -198,9 +197,7 @@ def spike_until(
     n: Any, event: Any, begin: Any, left: Any, v: Any, i: Any, v_end: Any, i_end: Any, spikes: Any, constants: Any
 ) -> Any:
     """Find the spikes of a neuron until the next event, in time `left`; return True if it must not spike any more.
-
-    `spikes` has the spike times, the events before them, the currents, the number of spikes per neuron, and its
-    maximum.
+    `spikes` has the spike times, the events before them, the currents, the numbers of spikes, and their maximum.
     """
     times, places, currents, number, wanted = spikes
     mem, syn, end = constants[MEM], constants[SYN], constants[END]

@@ -23,9 +23,8 @@ COLUMNS = 2048  # columns of a part of a transform
 
 @functools.lru_cache(64)
 def _waves(length: int, steps: int, dtype: Any) -> tuple[Any, Any]:
-    """The transform of `steps` steps to pairs (real, imaginary) of frequencies, (2 F, steps), and its inverse.
-
-    The steps are the first of a period of `length`.
+    """The transform of the first `steps` steps of a period of `length` to pairs (real, imaginary) of frequencies, (2 F,
+    steps), and its inverse.
     """
     frequencies = length // 2 + 1
     turns = np.outer(np.arange(frequencies), np.arange(steps)) % length * (2 * np.pi / length)

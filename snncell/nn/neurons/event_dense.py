@@ -46,9 +46,8 @@ class _Solver(Primitive):
 
 
 class _Solve(_Solver):
-    """Times, weights, delays, initial states and constants -> spike times (B, N, K), states (B, N, S), maxima (B, N).
-
-    The attribute `outputs` chooses among the results.
+    """Times, weights, delays, initial states and constants -> those of spike times (B, N, K), states (B, N, S) and
+    maxima (B, N) that are in `outputs`.
     """
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:

@@ -121,7 +121,6 @@ class EventNeuron(Membrane):
 
 class _CurrentDriven(EventNeuron):
     """A leaky neuron with a potential v and a current i: an input spike adds its weight to i; v resets to v_reset.
-
     Neither changes the other states of a subclass.
     """
 
