@@ -144,8 +144,7 @@ def test_large_products_of_events_equal_numpy(paths: list[str], dtype: Any) -> N
 def test_partitioned_dense_products_equal_numpy(
     monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool
 ) -> None:
-    monkeypatch.setattr(matmul, "PART_WORK", 1 << 12)
-    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
+    use_small_parts(monkeypatch, 1 << 12)
     rng = np.random.default_rng(0)
     x = np.asarray(rng.normal(size=(101, 37)).astype(dtype), order="F" if transposed in ("x", "both") else "C")
     y = np.asarray(rng.normal(size=(37, 45)).astype(dtype), order="F" if transposed in ("y", "both") else "C")
@@ -153,20 +152,30 @@ def test_partitioned_dense_products_equal_numpy(
     found = matmul.matmul(x, y, turned=turned)
     assert found.flags.c_contiguous
     close(found.T if turned else found, x, y)
-    assert cuts == [(2, 4) if turned else (4, 2)]
+    assert cuts == [(2, 4, 1) if turned else (4, 2, 1)]
 
 
-def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """For each product, return the number of row and column parts; each element is in exactly one part."""
-    found: list[tuple[int, int]] = []
+def use_small_parts(monkeypatch: pytest.MonkeyPatch, work: int = 1 << 10) -> None:
+    monkeypatch.setattr(matmul, "PART_WORK", (work, 2 * work))
+    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
+    monkeypatch.setattr(matmul, "LEAST_DEPTH", 32)
+
+
+def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """For each product, return the number of parts along rows, columns and the contracted axis.
+
+    Each multiplication is in exactly one part.
+    """
+    found: list[tuple[int, int, int]] = []
     run = matmul.WORKERS.run
 
     def noting(function: Any, cuts: Any) -> None:
-        rows, columns = (sorted({(cut[axis].start, cut[axis].stop) for cut in cuts}) for axis in range(2))
-        assert len(cuts) == len(set(map(str, cuts))) == len(rows) * len(columns)
-        for ends in (rows, columns):
-            assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(ends))
-        found.append((len(rows), len(columns)))
+        if isinstance(cuts[0], tuple):  # otherwise rows of the sum over parts
+            rows, columns, depth = (sorted({(cut[at].start, cut[at].stop) for cut in cuts}) for at in (2, 3, 1))
+            assert len(cuts) == len(set(map(str, cuts))) == len(rows) * len(columns) * len(depth)
+            for ends in (rows, columns, depth):
+                assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(ends))
+            found.append((len(rows), len(columns), len(depth)))
         run(function, cuts)
 
     monkeypatch.setattr(matmul.WORKERS, "run", noting)
@@ -174,26 +183,67 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_partition_of_a_product_depends_only_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
-    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
+    use_small_parts(monkeypatch)
     cuts = parts_of(monkeypatch)
     for m, n in ((15, 31), (33, 16), (16, 33), (100, 100), (5000, 20), (20, 5000)):
         close(matmul.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
-    assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # BLAS computes the first one whole
+    # BLAS computes the first one whole
+    assert cuts == [(2, 1, 1), (1, 2, 1), (4, 4, 1), (16, 1, 1), (1, 16, 1)]
     cuts.clear()
     for threads in (1, 2, 64):
         monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda threads=threads: threads)
         matmul.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
-    assert cuts == [(32, 1)] * 3
+    assert cuts == [(16, 1, 1)] * 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("turned", [False, True])
+def test_long_contracted_axis_is_cut_and_its_partial_sums_have_a_fixed_order(
+    monkeypatch: pytest.MonkeyPatch, dtype: Any, turned: bool
+) -> None:
+    use_small_parts(monkeypatch)
+    cuts = parts_of(monkeypatch)
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(1003, n)).astype(dtype) for n in (17, 14))
+    results = []
+    for threads in (1, 2, 64):
+        monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda threads=threads: threads)
+        results.append(matmul.matmul(x.T, y, turned=turned))
+    close(results[0].T if turned else results[0], x.T, y)
+    np.testing.assert_array_equal(results, results[:1] * 3)
+    monkeypatch.setattr(matmul, "PARTIAL", 4.5 * 17 * 14 / ((17 + 14) * 1003))
+    matmul.matmul(x.T, y)
+    assert cuts == [(1, 1, 16)] * 3 + [(1, 1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((9, 2, 3, 8), (8, 5)), ((1, 2, 3, 8), (9, 1, 8, 5)), ((2, 3, 8), (9, 2, 8, 5)), ((3, 8), (9, 8, 5))],
+)
+def test_batches_are_multiplied_in_parts(
+    monkeypatch: pytest.MonkeyPatch, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    use_small_parts(monkeypatch, 1 << 8)
+    sizes: list[int] = []
+    run = matmul.WORKERS.run
+    monkeypatch.setattr(matmul.WORKERS, "run", lambda function, cuts: (sizes.append(len(cuts)), run(function, cuts)))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=left), rng.normal(size=right)
+    np.testing.assert_allclose(matmul.matmul(x, y), x @ y, rtol=1e-13)
+    out = np.empty_like(x @ y)
+    matmul.matmul_into(out, x, y)
+    np.testing.assert_allclose(out, x @ y, rtol=1e-13)
+    assert sizes == [4 if left == (3, 8) else 8] * 2
 
 
 def test_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
-    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
+    use_small_parts(monkeypatch)
     monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda: 3)
     x, y = np.ones((200, 40), np.float32), np.ones((40, 30), np.float32)
     with pytest.raises(ValueError, match="matmul"):
         matmul.matmul_into(np.empty((200, 31), np.float32), x, y)
+    with pytest.raises(ValueError, match="matmul"):
+        matmul.matmul_into(np.empty((200, 30), np.float32), x, np.ones((41, 30), np.float32))
     np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
 
 

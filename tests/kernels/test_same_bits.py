@@ -119,7 +119,7 @@ def train_once(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def test_training_uses_parallel_kernels_and_learns(runs: dict[str, Trained]) -> None:
     assert STEPS * BATCH * HIDDEN >= PARALLEL_SIZE and BATCH * HIDDEN > LEAST_BLOCK
-    assert STEPS * BATCH * INPUTS * HIDDEN >= 2 * PART_WORK
+    assert 2 * PART_WORK[0] <= STEPS * BATCH * INPUTS * HIDDEN
     for name, run in runs.items():
         assert run.threads == int(name[0])
         assert run.cut >= 30 and run.parts >= 2  # of the first layer, at least in the forward pass
