@@ -33,12 +33,9 @@ Detail = Literal["layers", "launches", "program"]
 
 
 class JitConfig:
-    """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`.
-
-    snncell accepts them so that MindSpore scripts run unchanged. It compiles in only one way, so none has an effect.
-
-    Args:
-        jit_level, exc_mode, jit_syntax_level, debug_level, infer_boost: a value of the signature; "" for none.
+    """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`: values of the signature, ""
+    for none. snncell accepts them so that MindSpore scripts run unchanged. They have no effect, because it compiles in
+    only one way.
     """
 
     def __init__(

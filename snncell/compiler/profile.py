@@ -266,23 +266,13 @@ class Profile:
         return element("div", element("b", self._title()), table(head, rows, _NUMBERS[self._detail]), notes)
 
     def plot(self, ax: Any = None, title: str | None = None) -> Any:
-        """Draw the time of each layer as bars, split into forward pass, backward pass and optimiser.
-
-        Args:
-            ax: the Axes to draw on; new Axes by default.
-            title: title of the plot; the time of a step by default.
-        Returns: The Axes.
-        """
+        """Draw the time of each layer as bars, split into forward pass, backward pass and optimiser; return the Axes."""
         return plugin("plot of a profile")(self, ax, title)
 
     def save(self, path: Path) -> None:
-        """Save one step of median length as a trace, which Perfetto and chrome://tracing open.
-
-        The file has Chrome's trace-event format (JSON). Forward pass, backward pass and optimiser are tracks. Each
-        launch is an event with its layer, shape, line, bytes and operations.
-
-        Args:
-            path: the file, for example "trace.json".
+        """Save one step of median length in Chrome's trace-event format (JSON), which Perfetto and chrome://tracing
+        open. Forward pass, backward pass and optimiser are tracks. Each launch is an event with its layer, shape, line,
+        bytes and operations.
         """
         named: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": self.name}}]
         for number, track in enumerate(TRACKS, 1):

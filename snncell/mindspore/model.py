@@ -201,11 +201,8 @@ class Model:
         callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
         dataset_sink_mode: bool = False,
     ) -> dict[str, Any]:
-        """Measure the metrics on data, in evaluation mode.
-
-        Args:
-            valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
-        Returns: The metrics by name.
+        """Measure the metrics on data in evaluation mode, and return them by name. The arguments are as for `train`,
+        but arrays are not shuffled.
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')

@@ -24,9 +24,8 @@ from snncell.tape.tensor import Tensor
 
 
 class Scale(Cell):
-    """Elementwise scaling, y = scale x: the Scale node of NIR.
-
-    Args: scale: a number, or an array that broadcasts to one time step of the input without its batch axis.
+    """Elementwise scaling, y = scale x: the Scale node of NIR. scale is a number, or an array that broadcasts to one
+    time step of the input without its batch axis.
     """
 
     def __init__(self, scale: Numbers, dtype: Any = None) -> None:

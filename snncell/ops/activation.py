@@ -29,9 +29,8 @@ __all__ = [
 
 
 def gelu(x: Numbers, approximate: Literal["none", "tanh"] = "none") -> Tensor:
-    """Gaussian error linear unit: x * Phi(x), with Phi the standard normal distribution function.
-
-    Args: approximate: "none" for the exact function, "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """Gaussian error linear unit (GELU): x * Phi(x), with Phi the standard normal distribution function. The
+    approximation "tanh" is 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
     x = as_float(x, "gelu")
     if approximate == "none":

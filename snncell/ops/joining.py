@@ -199,11 +199,8 @@ def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Te
 
 
 def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
-    """Shift elements along axes; elements that leave at one end enter at the other.
-
-    Args:
-        shifts: the number of positions, for each of `dims`.
-        dims: the axes. By default the flattened elements are shifted.
+    """Shift elements along the axes `dims`, by `shifts` positions for each; elements that leave at one end enter at the
+    other. By default the flattened elements are shifted.
     """
     tensor = as_tensor(x, "roll")
     if dims is None:

@@ -241,11 +241,8 @@ def trace(x: Numbers) -> Tensor:
 
 
 def diag(x: Numbers, diagonal: int = 0) -> Tensor:
-    """Make a diagonal matrix from a vector, or take the diagonal of a matrix.
-
-    Args:
-        x: (N,) or (N, M).
-        diagonal: its offset; positive numbers are above the main diagonal.
+    """Make a diagonal matrix from a vector (N,), or take the diagonal of a matrix (N, M). `diagonal` is its offset;
+    positive numbers are above the main diagonal.
     """
     tensor, shift = as_tensor(x, "diag"), as_int(diagonal, "diag", "diagonal")
     if tensor.ndim == 2:

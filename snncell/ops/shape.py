@@ -180,12 +180,8 @@ swapdims, movedim = swapaxes, moveaxis
 
 
 def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Diagonals of the matrices in two axes, as the last axis.
-
-    Args:
-        x: at least two axes.
-        offset: the diagonal; positive numbers are above the main diagonal.
-        axis1, axis2: the axes of rows and columns.
+    """Diagonals of the matrices with rows along `axis1` and columns along `axis2`, as the last axis. A positive
+    `offset` is above the main diagonal.
     """
     tensor = as_tensor(x, "diagonal")
     first, second = (as_axis(a, tensor.ndim, "diagonal", "axis") for a in (axis1, axis2))

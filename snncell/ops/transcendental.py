@@ -184,11 +184,8 @@ def _logit(x: Any) -> Any:
 
 
 def logit(x: Numbers, eps: Share | None = None) -> Tensor:
-    """Logit: log(x / (1 - x)), the inverse of `sigmoid`.
-
-    Args:
-        x: numbers in (0, 1).
-        eps: if given, x is first limited to [eps, 1 - eps], which keeps the result finite.
+    """Logit: log(x / (1 - x)) for x in (0, 1), the inverse of `sigmoid`. With `eps`, x is first limited to [eps, 1 -
+    eps], which keeps the result finite.
     """
     tensor = as_float(x, "logit")
     if eps is not None:

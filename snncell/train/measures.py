@@ -135,11 +135,8 @@ class Spikes:
                     )
 
     def rate(self, lengths: Numbers | None = None) -> Tensor:
-        """The firing rate of all calls since the last `rate`.
-
-        Args:
-            lengths: integers (B,), the number of valid steps of each sample, by default T. Calls with another batch
-                size count all steps.
+        """The firing rate of all calls since the last `rate`, up to `lengths` (B,), the number of valid steps of each
+        sample, by default T. Calls with another batch size count all steps.
         """
         if lengths is None:
             return self.rate_of(None)

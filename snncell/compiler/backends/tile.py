@@ -166,14 +166,9 @@ class KernelBlock:
         summed: list[Value],
         near: dict[Value, list[str]] | None = None,
     ) -> list[str]:
-        """The lines of one step.
-
-        Args:
-            stores: the stores of the step's phases.
-            array_of: the names of the arrays with the states before the step.
-            targets: the arrays for the states after it.
-            sequences, summed: Values that are stored in `o0[t]`, ..., and added to `z0`, ...
-            near: for sequences that may be stored elsewhere, the statements that choose where.
+        """The lines of one step. `array_of` names the arrays with the states before the step, and `targets` those after
+        it. `sequences` are stored in `o0[t]`, ..., and `summed` are added to `z0`, ... `near` has the statements that
+        choose the place of a sequence, if there are several.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines: list[str] = []

@@ -19,10 +19,8 @@ __all__ = ["ToImage", "ToTimesurface", "ToVoxelGrid"]
 
 @dataclass(frozen=True)
 class ToImage(Transform):
-    """Count all events per pixel and polarity in one image, (P, H, W), or (P, W) for events without y.
-
-    Args:
-        dtype: of the counts, which stop at its largest number.
+    """Count all events per pixel and polarity in one image, (P, H, W), or (P, W) for events without y. Counts stop at
+    the largest number of `dtype`.
     """
 
     dtype: Dtype = np.int32

@@ -33,11 +33,8 @@ class TimeAlignment(Transform):
 
 @dataclass(frozen=True)
 class TimeSkew(RandomTransform):
-    """Scale and shift times: t becomes floor(coefficient t + offset).
-
-    Args:
-        coefficient: a factor, or two numbers between which it is drawn.
-        offset: microseconds, or two numbers between which it is drawn.
+    """Scale and shift times: t becomes floor(coefficient t + offset), with offset in microseconds. Each can be two
+    numbers between which it is drawn.
     """
 
     RANGES: ClassVar = {"coefficient": (-FAR, FAR), "offset": (-FAR, FAR)}
@@ -156,10 +153,8 @@ class SpatialJitter(RandomTransform):
 
 @dataclass(frozen=True)
 class UniformNoise(RandomTransform):
-    """Add noise events at random pixels, polarities and times between the first and the last event, and sort by time.
-
-    Args:
-        n: the number of added events, or two numbers between which it is drawn.
+    """Add `n` noise events at random pixels, polarities and times between the first and the last event, and sort by
+    time. n can be two numbers between which it is drawn.
     """
 
     RANGES: ClassVar = {"n": (0, 1 << 31)}
@@ -224,9 +219,8 @@ class RandomFlipUD(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomFlipPolarity(_RandomFlip):
-    """Flip the polarities of all events with probability p: polarity q becomes P - 1 - q.
-
-    All events of a recording flip together, as in tonic's code; tonic's documentation describes flips of single events.
+    """Flip the polarities of all events with probability p: polarity q becomes P - 1 - q. All events of a recording
+    flip together, as in tonic's code; tonic's documentation describes flips of single events.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -235,10 +229,8 @@ class RandomFlipPolarity(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomTimeReversal(_RandomFlip):
-    """Reverse time with probability p: t becomes max(t) - t, and the last event comes first.
-
-    Args:
-        flip_polarities: also flip the polarities, because reversed time turns brightening into darkening.
+    """Reverse time with probability p: t becomes max(t) - t, and the last event comes first. By default polarities
+    flip, too, because reversed time turns brightening into darkening.
     """
 
     flip_polarities: bool = True

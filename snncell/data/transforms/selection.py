@@ -195,9 +195,7 @@ def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
 @dataclass(frozen=True)
 class DropEventByTime(RandomTransform):
     """Drop all events in a time interval at a random position between the first event and the last (in tonic, from 0).
-
-    Args:
-        duration_ratio: the length of the interval as a fraction of the recording, or two numbers to draw it between.
+    `duration_ratio` is its length as a fraction of the recording, or two numbers to draw it between.
     """
 
     RANGES: ClassVar = {"duration_ratio": (0.0, 1.0)}
@@ -250,10 +248,8 @@ class CropTime(Transform):
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Crop the centre of the sensor, or pad it: column x becomes x - floor((W - w) / 2), and rows likewise.
-
-    Args:
-        size: (w, h), or one number for both; only w counts for events without y.
+    """Crop the centre of the sensor to `size`, (w, h) or one number for both, or pad it: column x becomes x - floor((W
+    - w) / 2), and rows likewise. Only w counts for events without y.
     """
 
     size: Count | tuple[Count, Count]
@@ -266,10 +262,8 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(RandomTransform):
-    """Crop the sensor at a random position; in contrast to tonic, this may be the last column and row.
-
-    Args:
-        target_size: (w, h) within the sensor, or one number for both; only w counts for events without y.
+    """Crop the sensor to `target_size`, (w, h) or one number for both, at a random position. In contrast to tonic, this
+    may be the last column and row. Only w counts for events without y.
     """
 
     target_size: Count | tuple[Count, Count]

@@ -158,8 +158,8 @@ def end_at_extremum(
 
 @inline
 def may_reach(lane: Any, length: Any, above: Any, below: Any, first: Any, last: Any) -> Any:
-    """True if the condition may have a maximum within a step that is not below 0: where it curves down at both ends, it
-    is below both tangents, otherwise below the first one if it curves down there.
+    """True if the condition may have a maximum of at least 0 within a step. If it curves down at both ends, it is below
+    both tangents; if only at the first end, it is below the tangent there.
     """
     rise, fall = first[lane], last[lane]
     if not rise > 0.0 >= fall:

@@ -168,8 +168,8 @@ def sweep_back(
     """Go back through the log of a group to step `first`, and add the gradients of its events, weights and constants.
 
     The first row of `lane_values` has the gradients of the times at which the later steps begin. `gradients` has
-    those of the spikes and of the maxima. `memory` has the gradient of the last states, which is that of the initial
-    states on return, a cotangent, and gradients of states, length and constants.
+    those of the spikes and of the maxima. `memory` has the gradient of the last states, on return that of the initial
+    states. It also has room for a cotangent, and for gradients of states, length and constants.
     """
     _when, _which, apart, _counts, _of_each = events
     _last, watched, highest = ends

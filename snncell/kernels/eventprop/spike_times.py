@@ -113,9 +113,9 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
 
 @inline
 def approach(s: Any, early: Any, late: Any, missing: Any, slope: Any, curve: Any) -> Any:
-    """A step of Halley's method towards the time at which nothing is missing, and whether it is the last one.
+    """A step of Halley's method from s to the time at which a value is reached, and whether it is the last step.
 
-    `slope` and `curve` are the derivatives of the value at s of which so much is missing. The method cubes the error in
+    At s the value is too small by `missing`, and has the derivatives `slope` and `curve`. The method cubes the error in
     each step. Each step stays in an interval: from the last time that was too early to the last time that was late
     enough. Without this limit, a step can leave the interval if the value only touches the threshold. Bisection starts
     from an extremum, where the method is slow.
