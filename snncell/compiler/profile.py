@@ -266,7 +266,7 @@ class Profile:
         return element("div", element("b", self._title()), table(head, rows, _NUMBERS[self._detail]), notes)
 
     def plot(self, ax: Any = None, title: str | None = None) -> Any:
-        """Draw the time of each layer as bars, split into forward pass, backward pass and optimiser; return the Axes."""
+        """Draw the time of each layer as bars, split into forward pass, backward pass and optimiser; return Axes."""
         return plugin("plot of a profile")(self, ax, title)
 
     def save(self, path: Path) -> None:
