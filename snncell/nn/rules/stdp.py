@@ -91,6 +91,16 @@ class STDP(Cell):
             weight = ops.clip(weight, self.w_min, self.w_max)
         return weight, self._update_trace(p, pre), self._update_trace(q, post)
 
+    def pair(self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """The change of each sample, (B, N, I), before the mean and hard bounds, and the new traces x and y."""
+        pre, post = pre.astype(x.dtype), post.astype(y.dtype)
+        p, q = x * math.exp(-1.0 / self.tau_plus), y * math.exp(-1.0 / self.tau_minus)
+        rise = self.a_plus * post.expand_dims(2) * p.expand_dims(1)
+        fall = self.a_minus * q.expand_dims(2) * pre.expand_dims(1)
+        if self.bounds == "soft":
+            rise, fall = rise * (self.w_max - weight), fall * (weight - self.w_min)
+        return rise - fall, self._update_trace(p, pre), self._update_trace(q, post)
+
     def _update_trace(self, trace: Tensor, spike: Tensor) -> Tensor:
         return trace + spike if self.pairing == "all" else spike + (1.0 - spike) * trace
 
