@@ -37,7 +37,6 @@ from snncell.nn.neurons import *
 from snncell.nn.optim.algorithms import *
 from snncell.nn.optim.optimizer import *
 from snncell.nn.optim.schedules import *
-from snncell.nn.rules.eligibility import *
 from snncell.nn.rules.eventprop import *
 from snncell.nn.rules.online import *
 from snncell.nn.rules.stdp import *

@@ -210,7 +210,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],
-    "nn.rules": [{"online", "recurrent_events", "stdp"}, {"eventprop"}],
+    "nn.rules": [{"recurrent_events", "stdp", "traced_step"}, {"eligibility"}, {"online"}, {"eventprop"}],
     "nn.time": [{"axis"}, {"multistep"}, {"states"}],
     "common": [{"initializer"}],
     "nn.neurons": [

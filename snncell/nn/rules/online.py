@@ -5,11 +5,14 @@ Both rules have a `bprop` that runs forward in time: `dout` is each step's learn
 
 from __future__ import annotations
 
+import difflib
 import math
+import weakref
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.base.arguments.kinds import Count, FloatDtype, Own
+from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
@@ -17,13 +20,18 @@ from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Normal, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, Dense, create_parameter
+from snncell.nn.rules.eligibility import RULES, ThreeFactors, TracePlan, WithinStep
+from snncell.nn.rules.stdp import STDP, STEPS
+from snncell.nn.rules.traced_step import AbstractStep
 from snncell.nn.time.axis import check_time_axis
+from snncell.nn.time.multistep import MultiStep, initial_states
 from snncell.surrogate import ATan
 from snncell.surrogate.base import check_spike_function
 from snncell.tape.parameter import Parameter
+from snncell.tape.state import CHECKING
 from snncell.tape.tensor import Tensor
 
-__all__ = ["EProp", "FeedbackDense", "OTTTDense"]
+__all__ = ["EProp", "FeedbackDense", "OTTTDense", "Online"]
 
 
 def check_surrogate(value: Any, layer: Cell) -> Any:
@@ -321,3 +329,138 @@ class FeedbackDense(Dense):
         if self.bias is not None:
             of_parameters[self.bias] = as_matrix(dout).sum(0)
         return (ops.matmul(dout, self.feedback),), of_parameters
+
+
+# Plans by the Cell and the shapes of its input. Outside of the Cell, because a trace would notice a changed attribute.
+_PLANS: weakref.WeakKeyDictionary[Cell, dict[Any, TracePlan]] = weakref.WeakKeyDictionary()
+
+
+@with_fields
+class Online(Cell):
+    """Online learning: the gradient of each time step from eligibility traces, for any neuron.
+
+    The neuron h[t] = f(h[t - 1], x[t], theta), out[t] = g(h[t - 1], x[t], theta) is your own Cell of one time step. A
+    trace e[t] is the derivative of its states h[t] by the Parameters theta. With the incoming gradient dout[t], which
+    is the learning signal, the gradient is the sum over t of
+
+        dtheta[t] = dout[t] (dg/dtheta + dg/dh e[t - 1]),    e[t] = df/dtheta + df/dh e[t - 1]
+
+    `Online` derives df/dh and df/dtheta from the traced step. No gradient flows to earlier steps, so you can update the
+    weights after each step, and the memory does not depend on the number of steps. The gradient of x is that of the
+    same step. In a network, put each layer of neurons into its own `Online`.
+
+    | rule | derivatives that it keeps | sum over t, compared with BPTT |
+    | --- | --- | --- |
+    | "RTRL", "OSTL" | all, if neurons do not affect each other | equal for one layer |
+    | "e-prop" | as "RTRL", without paths from neuron to neuron | equal for one layer without such paths |
+    | "OTTT" | decay of the states, without spikes; one trace for each input | equal for one layer with a detached \
+    subtracting reset |
+    | "SLTT" | those within the step, no traces | an approximation |
+    | "FPTT" | as "SLTT", and a pull to a running average of the weights | an approximation |
+    | "full RTRL" | all, for small nets; any Cell | equal |
+    | "forward gradient" | all, along one random direction; any Cell | equal on average |
+    | `nn.STDP(...)` | none: `dout` times a decaying sum of STDP's changes | not a gradient |
+
+    Traces of weights take (B, N, I), or (B, 1, I) if all neurons have the same. Weights must enter by `Dense` or
+    `ops.matmul`, and other Parameters by elementwise operations; the last two gradient rules and "SLTT" and "FPTT" take
+    any. The reset counts as a path in time unless the neuron detaches it.
+
+    - FPTT adds alpha (theta - mean) - slope to the gradient of each step, where slope and mean are running estimates of
+      the gradient and of the weights. It needs a loss and an update in each step, and has no effect in `MultiStep`.
+    - "forward gradient" and STDP pass no gradient to x, so put a whole net into one `Online`. `init_state` draws the
+      direction.
+    - Three factors: for a reward r[t], use the loss -(r[t] out[t]).sum(). Its gradient is -r[t], so that a descent
+      strengthens synapses by reward times eligibility. Bounds "hard" are left to your update.
+
+    In `MultiStep` you get the sum over a sequence. The loop then stores the traces of all steps for the backward pass,
+    so run long sequences step by step, as in the example, or pass checkpoint_every.
+
+    Inputs: x: (B, ...). states: those of `cell`, followed by the traces; initially from `init_state(x)`.
+    Returns: (output, *states).
+    Raises: ArgumentError for a Cell that the rule cannot learn, with the Parameter or state and the operation.
+    Source: Williams and Zipser 1989 (RTRL); Bellec et al. 2020 (e-prop); Bohnstingl et al. 2022 (OSTL); Xiao et al.
+    2022 (OTTT); Meng et al. 2023 (SLTT); Kag and Saligrama 2021, Yin et al. 2023 (FPTT); Baydin et al. 2022 (forward
+    gradients); Fremaux and Gerstner 2016 (three factors).
+    Example:
+        >>> class Layer(nn.Cell):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.dense, self.neuron = nn.Dense(3, 2), nn.LIFNode()
+        ...     def construct(self, x, v):
+        ...         return self.neuron(self.dense(x), v)
+        ...     def init_state(self, x):
+        ...         return ops.zeros((x.shape[0], 2))
+        >>> online = nn.Online(Layer(), "e-prop")
+        >>> states = online.init_state(ops.zeros((1, 3)))
+        >>> for x in ops.ones((5, 1, 3)):  # a gradient at each step, and no memory of the steps before
+        ...     loss = lambda x: ((out := online(x, *states))[0].sum(), *out[1:])
+        ...     gradients, states = ops.grad(loss, None, online.trainable_params(), has_aux=True)(x)
+        >>> [g.shape for g in gradients]
+        [(2, 3), (2,)]
+    """
+
+    weights_inside = True  # for monitors, as in EProp
+
+    cell: Annotated[
+        Any, Own(), field(meaning="a Cell of one time step, with weights: construct(x, *states) -> (output, *states)")
+    ]
+    rule: Annotated[Any, Own()] = field("e-prop", None, "the name of a rule, or an `nn.STDP`")
+    alpha: float = field(0.5, Range(0.0), "strength of the pull of FPTT", quiet=True)
+    tau_e: float = field(25.0, STEPS, "time constant of the eligibility of STDP, in steps", quiet=True)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        self._check_cell()
+        self._find_rule()
+
+    def _check_cell(self) -> None:
+        cell = self.cell
+        if (
+            not isinstance(cell, Cell)
+            or isinstance(cell, (MultiStep, Online))
+            or getattr(cell, "whole_sequences", False)
+        ):
+            raise ArgumentError(
+                f"Online: cell must be a Cell of one time step, construct(x, *states) -> (output, *states), not "
+                f"{came(cell)}. To run over time, put the Online into a MultiStep: nn.MultiStep(nn.Online(cell))."
+            )
+
+    def _find_rule(self) -> WithinStep:
+        if isinstance(self.rule, STDP):
+            return ThreeFactors("STDP", self)
+        if isinstance(self.rule, str) and self.rule in RULES:
+            return RULES[self.rule](self.rule, self)
+        close = difflib.get_close_matches(self.rule, RULES, 1, 0.5) if isinstance(self.rule, str) else []
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ArgumentError(
+            f"Online: rule must be one of {', '.join(map(repr, RULES))}, or an nn.STDP, not {show(self.rule)}.{hint}"
+        )
+
+    def _plan(self, x: Tensor) -> TracePlan:
+        """The plan for inputs like `x`. It is made again if a Cell has changed."""
+        cells = tuple(cell.__dict__["version"] for _, cell in self.cells_and_names())
+        learned = tuple(p.requires_grad for p in self.get_parameters())
+        key = x.shape, x.dtype, self.rule, cells, learned, CHECKING.smooth, CHECKING.wide
+        plans = _PLANS.setdefault(self, {})
+        if key not in plans:
+            begun = AbstractStep(lambda x: initial_states(self.cell, x), [x]).result
+            plans[key] = self._find_rule().plan(x, begun)
+        return plans[key]
+
+    def construct(self, x: Tensor, *states: Tensor) -> Any:
+        plan = self._plan(x)
+        own, traces = states[: plan.states], states[plan.states :]
+        if len(traces) != plan.kept:
+            raise ArgumentError(
+                f"Online: {type(self.cell).__name__} has {plan.states} state(s), and {show(self.rule)} keeps "
+                f"{plan.kept} trace(s) for it, so pass {plan.states + plan.kept} after x, not {len(states)}. They come "
+                f"from init_state(x), and then from the step before."
+            )
+        own, traces = ops.stop_gradient((own, traces))
+        out, after, traces = self._find_rule().step(plan, x, own, traces)
+        return (out, *after, *traces)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Start with the initial states of `cell`, and traces of 0."""
+        states = initial_states(self.cell, x)
+        plan = self._plan(x)
+        return (*states, *self._find_rule().start(plan, x, states))

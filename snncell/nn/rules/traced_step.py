@@ -69,7 +69,7 @@ class TracedStep:
         self.mixing: list[Mixing] = []
         self.elsewhere: dict[Parameter, str] = {}
         self._cut: set[Entry] = set()  # the operations through which no derivative of the states goes
-        self._old: dict[Entry, list[Entry]] = {}  # for mixing operations, the operands that are states of before
+        self._old: dict[Entry, set[Entry | None]] = {}  # for mixing operations, the operands that are states of before
         begin = {source._entry for source in self.sources}
         reached = ancestors([x._entry for x in structure.flatten((self.out, self.after))[0]], begin)
         self.unused = [p for p in self.parameters if p._entry not in reached]
@@ -80,7 +80,7 @@ class TracedStep:
         own = {p._entry: p for p in self.parameters}
         states: dict[Any, set[int]] = {s._entry: {i} for i, s in zip(self.floats, self.sources, strict=True)}
         inside: dict[Any, set[Parameter]] = {entry: {p} for entry, p in own.items()}
-        matrices = {entry: (p, True) for entry, p in own.items() if p.ndim == 2}
+        matrices: dict[Any, tuple[Parameter, bool]] = {entry: (p, True) for entry, p in own.items() if p.ndim == 2}
         fresh = {self.x}  # entries that depend on the input of this step
         for entry in self.entries:
             if entry not in relevant or entry.op is None or entry in states:
@@ -89,8 +89,8 @@ class TracedStep:
             parameters = set().union(*(inside.get(parent, ()) for parent in entry.parents))
             if not fresh.isdisjoint(entry.parents) or (isinstance(entry.op, Dot) and not from_states):
                 fresh.add(entry)
-            if len(entry.parents) == 1 and entry.parents[0] in own and entry.op.name == "transpose":
-                p, turned = matrices.get(entry.parents[0], (None, False))
+            if entry.op.name == "transpose" and entry.parents[0] in matrices:
+                p, turned = matrices[entry.parents[0]]
                 matrices[entry], inside[entry] = (p, not turned), parameters
             elif isinstance(entry.op, Dot) and entry.parents[1] in matrices and len(entry.specs[0][0]) == 2:
                 p, turned = matrices[entry.parents[1]]
@@ -112,7 +112,7 @@ class TracedStep:
         """Let no derivative of the states go through this operation; note it if it mixes neurons."""
         self._cut.add(entry)
         self.mixing += [Mixing(i, entry) for i in sorted(from_states)]
-        self._old[entry] = [parent for parent in entry.parents if parent in states and parent not in fresh]
+        self._old[entry] = {parent for parent in entry.parents if parent in states and parent not in fresh}
         states[entry] = from_states
 
     def drop_mixing(self) -> None:
