@@ -1,6 +1,7 @@
-"""Online learning: e-prop, online training through time (OTTT), and feedback alignment.
+"""Online learning: rules for any neuron (Online), layers of e-prop and of online training through time (OTTT), and
+feedback alignment.
 
-Both rules have a `bprop` that runs forward in time: `dout` is each step's learning signal, traces hold earlier steps.
+The layers have a `bprop` that runs forward in time: `dout` is each step's learning signal, traces hold earlier steps.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class OTTTDense(Ranged, Cell):
     Use it for long sequences or streams: no gradient flows through the states, so you can update the weights after each
     step, and memory holds only v, a and c. For a single layer with a detached reset, the gradient is that of
     backpropagation through time (BPTT). Deeper networks ignore the effect of a lower layer's spike on later steps.
+    `Online(cell, "OTTT")` gives the same gradient for your own neuron. This class exists because its equations compile
+    to one kernel over time.
 
     It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence, or step by step as in the example,
     with a memory that does not depend on T. For BPTT, disable the bprop: `class Layer(nn.OTTTDense): bprop = None`.
@@ -195,7 +198,9 @@ class EProp(Ranged, Cell):
     a spike on other neurons of the layer. Without recurrent weights, BPTT with a detached reset gives the same dW and
     dR. It stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). The readout
     determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has
-    psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. For BPTT, disable the bprop: `class Layer(nn.EProp): bprop = None`.
+    psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. `Online(cell, "e-prop")` gives the same gradient for your own neuron.
+    This class exists because it stores sequences instead of the traces of each step. For BPTT, disable the bprop:
+    `class Layer(nn.EProp): bprop = None`.
 
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.
@@ -337,43 +342,38 @@ _PLANS: weakref.WeakKeyDictionary[Cell, dict[Any, TracePlan]] = weakref.WeakKeyD
 
 @with_fields
 class Online(Cell):
-    """Online learning: the gradient of each time step from eligibility traces, for any neuron.
+    """Online learning: the gradient of each time step from eligibility traces, for your own neuron.
 
-    The neuron h[t] = f(h[t - 1], x[t], theta), out[t] = g(h[t - 1], x[t], theta) is your own Cell of one time step. A
-    trace e[t] is the derivative of its states h[t] by the Parameters theta. With the incoming gradient dout[t], which
-    is the learning signal, the gradient is the sum over t of
+    Your Cell computes a time step, h[t] = f(h[t - 1], x[t], theta) and out[t] = g(h[t - 1], x[t], theta). Its trace
+    e[t] is the derivative of the states h[t] by the Parameters theta. With the incoming gradient dout[t], which is the
+    learning signal, the gradient sums over all steps
 
         dtheta[t] = dout[t] (dg/dtheta + dg/dh e[t - 1]),    e[t] = df/dtheta + df/dh e[t - 1]
 
-    `Online` derives df/dh and df/dtheta from the traced step. No gradient flows to earlier steps, so you can update the
-    weights after each step, and the memory does not depend on the number of steps. The gradient of x is that of the
-    same step. In a network, put each layer of neurons into its own `Online`.
+    The derivatives come from the traced step. No gradient flows to earlier steps, so you can update the weights after
+    each step, and the memory does not depend on the number of steps. The gradient of x is that of the same step. Put
+    each layer of neurons into its own `Online`. Rules, and how their sum compares with BPTT:
 
-    | rule | derivatives that it keeps | sum over t, compared with BPTT |
-    | --- | --- | --- |
-    | "RTRL", "OSTL" | all, if neurons do not affect each other | equal for one layer |
-    | "e-prop" | as "RTRL", without paths from neuron to neuron | equal for one layer without such paths |
-    | "OTTT" | decay of the states, without spikes; one trace for each input | equal for one layer with a detached \
-    subtracting reset |
-    | "SLTT" | those within the step, no traces | an approximation |
-    | "FPTT" | as "SLTT", and a pull to a running average of the weights | an approximation |
-    | "full RTRL" | all, for small nets; any Cell | equal |
-    | "forward gradient" | all, along one random direction; any Cell | equal on average |
-    | `nn.STDP(...)` | none: `dout` times a decaying sum of STDP's changes | not a gradient |
+        "RTRL", "OSTL"      all derivatives; refuses steps in which neurons affect each other.     equal for a layer
+        "e-prop"            the same, without paths from neuron to neuron.    equal for a layer without recurrence
+        "OTTT"              only a decay that all neurons share, no spikes.   equal for a detached, subtracting reset
+        "SLTT"              only derivatives within the step, no traces.      an approximation
+        "FPTT"              as SLTT, and a pull to a mean of the weights.     an approximation
+        "full RTRL"         all derivatives of any Cell, for small nets.      equal
+        "forward gradient"  all, along one random direction, of any Cell.     equal on average, with a large variance
+        nn.STDP(...)        three factors: dout times changes of STDP.        not a gradient of the loss
 
-    Traces of weights take (B, N, I), or (B, 1, I) if all neurons have the same. Weights must enter by `Dense` or
-    `ops.matmul`, and other Parameters by elementwise operations; the last two gradient rules and "SLTT" and "FPTT" take
-    any. The reset counts as a path in time unless the neuron detaches it.
-
-    - FPTT adds alpha (theta - mean) - slope to the gradient of each step, where slope and mean are running estimates of
-      the gradient and of the weights. It needs a loss and an update in each step, and has no effect in `MultiStep`.
-    - "forward gradient" and STDP pass no gradient to x, so put a whole net into one `Online`. `init_state` draws the
+    - Traces of a weight take (B, N, I), or (B, 1, I) if they are the same for all neurons. The first three rules need
+      weights in `Dense` or `ops.matmul`, and other Parameters in elementwise operations. A reset is part of the
+      derivatives unless the neuron detaches it.
+    - FPTT adds alpha (theta - mean) - slope to the gradient of a step, where slope and mean are running estimates of
+      gradient and weights. It needs a loss and an update in each step, so it equals SLTT in `MultiStep`.
+    - "forward gradient" and STDP pass no gradient to x, so put the whole net into one `Online`. `init_state` draws the
       direction.
-    - Three factors: for a reward r[t], use the loss -(r[t] out[t]).sum(). Its gradient is -r[t], so that a descent
-      strengthens synapses by reward times eligibility. Bounds "hard" are left to your update.
-
-    In `MultiStep` you get the sum over a sequence. The loop then stores the traces of all steps for the backward pass,
-    so run long sequences step by step, as in the example, or pass checkpoint_every.
+    - For three factors with a reward r[t], use the loss -(r[t] out[t]).sum(): its descent strengthens synapses by
+      reward times eligibility. Your update must apply hard bounds.
+    - `MultiStep` sums the gradients of a sequence, but stores the traces of all steps for its backward pass. Run long
+      sequences step by step, as in the example.
 
     Inputs: x: (B, ...). states: those of `cell`, followed by the traces; initially from `init_state(x)`.
     Returns: (output, *states).
