@@ -84,8 +84,11 @@ def neuron_of(node: Node, choices: Choices) -> Cell:
             cell.compare = _read_choice(node, "compare", COMPARISONS, ">")
             if "delay" in node.metadata:
                 cell.delay = _read_choice(node, "delay", DELAYS, "")
-            if node.metadata.get("start") == "v_reset":
+            start = as_text(node.metadata.get("start"))
+            if start is not None:
                 cell.starting_at("v_reset")
+            if start is not None and not isinstance(start, str):
+                cell.v_reset = Tensor(start, choices.dtype) if np.ndim(start) else float(start)
         made: Cell = cell
         return made
     except NirError:
@@ -236,7 +239,8 @@ class Writer:
             return [*late, self.membrane(equation, shape, path, cell)]
         fires: Any = plain.cell if isinstance(plain, nn.WithSynapse) else plain
         now = constants_of(fires)
-        metadata = self._options(fires, path, kept or {})
+        kept = kept or {}
+        metadata = self._options(fires, path, kept)
         node = self.membrane(equation, shape, path, cell)
         threshold = spread(now["v_threshold"], shape, path, "v_threshold")
         nodes = [*late, node]
@@ -247,11 +251,19 @@ class Writer:
             node.kind = {"I": "IF", "LI": "LIF", "CubaLI": "CubaLIF"}[node.kind]
             node.values |= {"v_threshold": threshold, "v_reset": spread(reset, shape, path, "v_reset")}
             if (now[fires.starts] != equation.rest).any() and fires.starts != "v_rest":
-                metadata["start"] = fires.starts
+                metadata["start"] = fires.starts if fires.reset == "value" else self._start(fires, now, path, kept)
             node.metadata |= metadata
         if isinstance(fires, nn.IFNode) and (now["v_threshold"] != 1.0).any():  # spikes of the size of the threshold
             nodes.append(Node("Scale", {"scale": threshold.copy()}))
         return nodes
+
+    def _start(self, cell: Any, now: dict[str, Any], path: str, kept: dict[str, Any]) -> Any:
+        """The initial potential of a neuron whose reset does not use it."""
+        start = now[cell.starts]
+        if "start" not in kept:
+            fix = "The metadata has it for from_nir; other readers start at 0."
+            self.lose(path, cell, f"starts at {cell.starts}={quote_value(getattr(cell, cell.starts))}", fix)
+        return float(start.reshape(())) if start.size == 1 else start
 
     def _plain(self, cell: Any, path: str) -> Any:
         """The neuron itself, or a similar neuron that NIR has, with a note on the lost feature."""

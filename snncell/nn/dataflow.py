@@ -6,7 +6,9 @@ an output. An exporter therefore runs the network on a `Signal`, and `DataFlow` 
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +91,26 @@ def _replacement(cell: Any, base: type, name: str) -> str:
     return f"has another {name}, set on the object" if name in vars(cell) else f"replaces {name} of {base.__name__}"
 
 
+class Branches(Cell):
+    """Network of layers and sums: the inverse of DataFlow. Source 0 is the input, and n the output of layer n."""
+
+    def __init__(self, layers: list[Cell], inputs: list[Sources], output: Sources) -> None:
+        super().__init__()
+        self.layers = CellList(layers)
+        self.inputs, self.output = inputs, output
+
+    def construct(self, x: Any) -> Any:
+        values = [x]
+        for layer, places in zip(self.layers, self.inputs, strict=True):
+            values.append(layer(add_sources(values, places)))
+        return add_sources(values, self.output)
+
+
+def add_sources(values: list[Any], places: Sources) -> Any:
+    """The sum of some of the values."""
+    return functools.reduce(operator.add, [values[place] for place in places])
+
+
 class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
@@ -159,7 +181,7 @@ class DataFlow:
 
     def _answer(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kind, path = kind_of(cell), self.paths.get(id(cell), type(cell).__name__)
-        known = ours(kind) and kind is not SequentialCell
+        known = ours(kind) and kind not in (SequentialCell, Branches)
         if len(args) != 1 or kwargs:
             if known:
                 self._refused = self.error(f"{name_of_cell(path, cell)} must be called with exactly one signal.")

@@ -1,4 +1,4 @@
-"""Quantisation-aware training, and export of networks as integers.
+"""Quantisation-aware training, export of networks as integers, and ANN-to-SNN conversion.
 
     net = quantise.fold(net)                        # trained in float32, with BatchNorm
     quantise.prepare(net, quantise.Uniform(4), quantise.FixedPoint(12, 8))
@@ -7,7 +7,8 @@
     whole.save("net.safetensors")
     quantise.export_c(whole, "net.c")               # C99 for a microcontroller
 
-`restore` undoes `prepare`. To add your own grid, subclass `Quantiser`.
+`restore` undoes `prepare`. To add your own grid, subclass `Quantiser`. `to_spiking` converts an ANN, and `QCFS`
+is an activation to train it with.
 """
 
 from snncell.base.arguments.guard import guard as _guard
@@ -23,5 +24,6 @@ from snncell.quantise.grids import (
 from snncell.quantise.integer import IntegerNet as IntegerNet
 from snncell.quantise.prepare import fold as fold, prepare as prepare, restore as restore
 from snncell.quantise.quantiser import Quantiser as Quantiser
+from snncell.quantise.spiking import QCFS as QCFS, to_spiking as to_spiking
 
 _guard(globals())

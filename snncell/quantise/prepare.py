@@ -325,7 +325,7 @@ def fold(net: Cell) -> Cell:
     folded = copy.deepcopy(net)
     if not any(isinstance(cell, BatchStatistics) for _, cell in folded.cells_and_names()):
         raise ArgumentError(f"fold: {type(net).__name__} has no batch normalisation, so you can call prepare directly.")
-    uses = Counter(id(member) for _, cell in folded.cells_and_names() for _, member in cell._members())
+    uses = count_holders(folded)
     for path, cell in list(folded.cells_and_names()):
         if kind_of(cell) is nn.SequentialCell:
             _fold_in(cell, path, uses)
@@ -339,6 +339,11 @@ def fold(net: Cell) -> Cell:
     return folded
 
 
+def count_holders(net: Cell) -> Counter[int]:
+    """How many Cells hold each Cell and Parameter of a network, by id."""
+    return Counter(id(member) for _, cell in net.cells_and_names() for _, member in cell._members())
+
+
 def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
     members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # repeated Cells too
     folded: list[int] = []
@@ -346,8 +351,8 @@ def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
         norm, before = _inside(cell), _inside(members[place - 1][1]) if place else None
         if isinstance(norm, BatchStatistics) and isinstance(before, LAYERS):
             chain = [members[place - 1], (name, cell)]
-            _refuse_fold(norm, before, [(f"{path}.{n}" if path else n, c) for n, c in chain], uses)
-            _scale_layer(before, norm)
+            refuse_fold(norm, before, [(f"{path}.{n}" if path else n, c) for n, c in chain], uses)
+            scale_layer(before, norm)
             folded.append(place)
     for place in reversed(folded):
         if all(name.isdecimal() for name, _ in members):
@@ -360,7 +365,8 @@ def _inside(cell: Cell) -> Cell:
     return cell.cell if isinstance(cell, nn.TimeDistributed) else cell
 
 
-def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:
+def refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:
+    """Raise unless a normalisation can be folded into a layer; `members` are both, or the Cells around them."""
     who = f"fold: {name_of_cell(members[1][0], norm)}"
     for path, member in members:
         refuse_hooks(member, _error, "and cannot be folded", path)
@@ -390,7 +396,8 @@ def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: C
         )
 
 
-def _scale_layer(layer: Any, norm: Any) -> None:
+def scale_layer(layer: Any, norm: Any) -> None:
+    """Multiply the weights of a layer by the scale of a normalisation, and change its bias accordingly."""
     parts = norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta
     mean, var, gamma, beta = (p.asnumpy().astype(np.float64) for p in parts)
     factor = gamma * norm.gain / np.sqrt(var + norm.eps)

@@ -250,7 +250,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"quantiser", "integer"},
         {"grids", "lowering"},
         {"expressions", "prepare"},
-        {"c_layers", "export"},
+        {"c_layers", "export", "spiking"},
         {"export_c"},
     ],
     "train": [
