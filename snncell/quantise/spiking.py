@@ -157,8 +157,7 @@ def _threshold(cell: Any, path: str, out: Tensor, percentile: float) -> Any:
     if isinstance(cell, QCFS):
         return float(cell.v_threshold.item()) if cell.v_threshold.size == 1 else cell.v_threshold.value()
     values = out.astype(float32).asnumpy()
-    theta, most = float(np.quantile(values, percentile / 100.0)), float(values.max())
-    name = name_of_cell(path, cell)
+    most, name = float(values.max()), name_of_cell(path, cell)
     if not np.isfinite(most):
         raise _error(f"{name} returns {most} for some of the samples. Check the samples and the weights.")
     if most == 0.0:
@@ -166,6 +165,7 @@ def _threshold(cell: Any, path: str, out: Tensor, percentile: float) -> Any:
             f"{name} returns 0 for all samples (a dead layer), so it has no threshold. Pass samples of the training "
             f"data, on the same scale as in training, or train the network again with a lower learning rate."
         )
+    theta = float(np.quantile(values, percentile / 100.0))
     if theta <= 0.0:
         raise _error(
             f"{name} is positive for {100.0 * (values > 0).mean():.2g} % of its outputs, so percentile={percentile:g} "
@@ -201,7 +201,7 @@ REASONS: tuple[tuple[Any, str, str], ...] = (
 OTHERWISE = ["only linear layers and limited ReLUs do", "train with nn.ReLU or quantise.QCFS instead"]
 
 
-class _Call(NamedTuple):
+class _AnnCall(NamedTuple):
     cell: Any
     sources: Sources
     path: str
@@ -216,10 +216,10 @@ class _Conversion(DataFlow):
     def __init__(self, net: Cell) -> None:
         super().__init__(net, _error, "that layers cannot express (it may call layers, and add their results)", axes=1)
         self.holders = count_holders(net)
-        self.calls: dict[int, _Call] = {}
-        self.folded: dict[int, _Call] = {}  # calls whose output exists only with the normalisation after it
+        self.calls: dict[int, _AnnCall] = {}
+        self.folded: dict[int, _AnnCall] = {}  # calls whose output exists only with the normalisation after it
         self.norms: list[tuple[Any, Any]] = []
-        self.softmax: _Call | None = None
+        self.softmax: _AnnCall | None = None
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
         """Note a Cell that can be converted, or fold a batch normalisation."""
@@ -232,7 +232,7 @@ class _Conversion(DataFlow):
         if issubclass(kind, BatchStatistics):
             return self._fold(cell, path, sources)
         if kind in (nn.Softmax, nn.LogSoftmax):
-            self.softmax = _Call(cell, sources, path)
+            self.softmax = _AnnCall(cell, sources, path)
             return (SOFTMAX,)
         if kind not in (*RECTIFIERS, *LINEAR):
             return None
@@ -243,9 +243,9 @@ class _Conversion(DataFlow):
             )
         if any(cell is call.cell for call in self.folded.values()):
             raise _used_twice(cell, path)
-        return self._add(_Call(cell, sources, path))
+        return self._add(_AnnCall(cell, sources, path))
 
-    def _add(self, call: _Call) -> Sources:
+    def _add(self, call: _AnnCall) -> Sources:
         number = 1 + len(self.calls) + len(self.folded)
         self.calls[number] = call
         return (number,)

@@ -626,6 +626,7 @@ LONG_FUNCTIONS = {
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
     "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",
     "quantise.export_c.export_c": "half of it says what the file contains, and what each argument means",
+    "quantise.spiking.to_spiking": "two thirds of it say what is converted, and what each argument means",
     "nir.reading.from_nir": "two thirds of it say what each argument means",
     "nir.writing.to_nir": "half of it says what each argument means",
     "train.rate_finder.find_learning_rate": "two thirds of it say what is searched, and what each argument means",
