@@ -263,6 +263,15 @@ def test_example_integer_network(capsys):
     assert "identical potentials: True" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_example_ann_to_snn(capsys):
+    found = load("ann_to_snn").main(epochs=5)
+    for name, (first, *_, last, ann) in found.items():
+        assert ann > 0.94 and abs(last - ann) < 0.015 and first < last, name
+    assert "layer 1: " in capsys.readouterr().out
+
+
 @pytest.mark.compiled
 def test_example_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7

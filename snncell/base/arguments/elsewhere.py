@@ -58,6 +58,7 @@ RNNBase RNNCellBase: nn.RNN, nn.RNNCell
 ConvLSTM Conv2dLSTM SConv2dLSTM: Use nn.Recurrent(cell, feedback) with nn.Conv2d as the feedback.
 SLSTM: nn.LSTM, followed by nn.MultiStep(nn.LIFNode())
 Swish: nn.SiLU
+QCFS: snncell.quantise.QCFS
 Hardsigmoid HardSigmoid: nn.HSigmoid
 Hardswish HardSwish: nn.HSwish
 Hardshrink HardShrink: nn.HShrink
@@ -236,6 +237,7 @@ randn: ops.normal
 autograd: snncell.grad, snncell.value_and_grad
 CSRTensor COOTensor RowTensor SparseTensor: ops.matmul uses the sparsity of spikes if that is faster; see
     data.ToEventLists.
+ann2snn FXConverter RateCodingRecipe: snncell.quantise.to_spiking
 spikegen snngen: snncell.encode
 spikeplot: snncell.plot
 functional_ neuron layer activation_based: snncell.nn
