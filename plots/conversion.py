@@ -13,7 +13,7 @@ import snncell
 from snncell import Tensor, data, nn, quantise
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
-WAYS = {"maximum, from 0": (100.0, 0.0), "maximum": (100.0, 0.5), "99.9 %": (99.9, 0.5), "99 %": (99.0, 0.5)}
+WAYS = {"max, from 0": ("o-", 100, 0.0), "max": ("s-", 100, 0.5), "99.9 %": ("^-", 99.9, 0.5), "99 %": ("D-", 99, 0.5)}
 
 
 def moving(train: bool, samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,16 +26,16 @@ def main() -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(7.0, 2.6), layout="constrained")
     still = tuple((x[:, None], y) for x, y in data.digits())
     for ax, (old, (x, y)) in zip(axes, (still, (moving(True, 1500), moving(False, 300))), strict=True):
-        for relu, colour, ways in ((nn.ReLU, "0.5", WAYS), (quantise.QCFS, "C4", {"QCFS": (99.9, 0.5)})):
+        for relu, colour, ways in ((nn.ReLU, "0.5", WAYS), (quantise.QCFS, "C4", {"QCFS": ("v-", 100, 0.5)})):
             snncell.set_seed(0)
             first = nn.Conv2d(x.shape[1], 8, 5, stride=2), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 16, 3)
             ann = nn.SequentialCell(*first, nn.BatchNorm2d(16), relu(), nn.Flatten(), nn.Dense(4 * x[0, 0].size, 10))
             snncell.train.fit(ann, nn.CrossEntropyLoss(), nn.Adam(ann.trainable_params(), 3e-3), old, 8, progress=False)
             ax.axhline(100 * float((ann(Tensor(x)).asnumpy().argmax(1) == y).mean()), color=colour, linestyle="--")
-            for label, (percentile, initial) in ways.items():
-                snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=initial)
+            for label, (form, percentile, start) in ways.items():
+                snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=start)
                 right = [snn(snncell.encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
-                ax.plot(STEPS, [100 * float(one.mean()) for one in right], "o-", markersize=4, label=label)
+                ax.plot(STEPS, [100 * float(one.mean()) for one in right], form, markersize=4, label=label)
         ax.set(xlabel="time steps", ylabel="accuracy (%)", xscale="log", xticks=STEPS, xticklabels=STEPS)
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
