@@ -31,7 +31,7 @@ from snncell.tape.tracing import Trace
 from snncell.tape.transforms import vjp
 
 KIND = np.dtype(np.float64)
-EXACT = "flow", "flow_back", "course", "turn", "probe"  # functions of closed forms, whose numbers are those of snncell
+EXACT = "flow", "flow_back", "course", "turn", "probe"  # functions of closed forms; their numbers are literals
 # In place of the functions that only closed forms have.
 INEXACT = """\
 @inline
@@ -322,7 +322,7 @@ class EquationsOfNeuron:
             statements = _Literals(self._scalars, LOOP | {"exp": "exponential({0})"})
         for value, (array, place) in zip(program.inputs, elements, strict=True):
             statements.load(value, f"{array}[{place * LANES} + i]")
-        # Constants of the neuron are inputs here, so that these are the zeros of gradients.
+        # The only constants are zeros of gradients, because the constants of the neuron are inputs here.
         statements.names |= {value: repr(float(np.ravel(array)[0])) for array, value in program.constants}
         for instruction in program.instructions:
             if not is_elementwise(instruction):
