@@ -64,9 +64,9 @@ _LESS = (
 _WAKE = "Raise the input or the weights before the layer, lower v_threshold, or use a longer tau; "
 _WIDER = "a lower sharpness of {it.slope.name}, or a surrogate with long tails such as surrogate.ATan()"
 _NARROW = (
-    "at {share:%} of the steps of neurons that fire, the derivative of {it.slope.name} is below {nothing} of its peak. It "
-    "is nearly 0 beyond a distance of {it.slope.width} from the threshold, but their potentials spread over +-{spread} "
-    "(5th to 95th percentile)."
+    "at {share:%} of the steps of neurons that fire, the derivative of {it.slope.name} is below {nothing} of its peak. "
+    "It is nearly 0 beyond a distance of {it.slope.width} from the threshold, but their potentials spread over "
+    "+-{spread} (5th to 95th percentile)."
 )
 _RUN_AWAY = (
     "in sample {sample}, mean |v| grows from {early} in the second quarter of the steps to {late} in the last quarter",
