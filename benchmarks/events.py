@@ -32,8 +32,7 @@ from benchmarks.load import Watch
 from benchmarks.rows import ROWS, convolution, linear, spiking_nets
 from snncell import Tensor, nn, ops
 from snncell.kernels.conv import direct, events as images
-from snncell.kernels.numba.threads import BLAS
-from snncell.kernels.products import gathers, matmul
+from snncell.kernels.products import blas, gathers, matmul
 
 DENSITIES = (0.005, 0.02, 0.05, 0.1, 0.3, 0.6)
 LEAST_TIME = 0.05  # seconds for the repetitions of one figure
@@ -231,7 +230,7 @@ def rates() -> None:
                 lambda events=events, k=k, count=count: matmul.sort_by_columns(events, k, count),
                 lambda events=events, out=out, w=w: matmul._add_up(out, events, w.T, False),
                 lambda events=events, gradient=gradient, dout=dout: matmul._add_up(gradient.T, events, dout, True),
-                lambda x=x, w=w, out=out: BLAS.run(matmul._dense, out, x, w.T),
+                lambda x=x, w=w, out=out: blas.multiply_into(out, x, w.T),
             )
             parts = [search / x.size, sort / count, forward / count / n, backward / count / n, dense / x.size / n]
             search, sort, *others = (1e9 * part for part in parts)

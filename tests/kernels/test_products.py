@@ -15,7 +15,7 @@ import pytest
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
 from snncell.kernels.numba import build
-from snncell.kernels.products import matmul
+from snncell.kernels.products import blas, matmul
 from snncell.tape.state import TRACING
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -31,7 +31,7 @@ def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the path of each product, except shape-only calls of a trace."""
     found: list[str] = []
-    by_events, dense = matmul._add_up, matmul._dense
+    by_events, dense = matmul._add_up, blas.multiply_into
 
     def note(name: str) -> None:
         if TRACING.trace is None:
@@ -42,7 +42,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         by_events(*arguments)
 
     monkeypatch.setattr(matmul, "_add_up", add_up)
-    monkeypatch.setattr(matmul, "_dense", lambda *arrays: note("blas") or dense(*arrays))
+    monkeypatch.setattr(blas, "multiply_into", lambda *arrays: note("blas") or dense(*arrays))
     return found
 
 
@@ -156,9 +156,9 @@ def test_partitioned_dense_products_equal_numpy(
 
 
 def use_small_parts(monkeypatch: pytest.MonkeyPatch, work: int = 1 << 10) -> None:
-    monkeypatch.setattr(matmul, "PART_WORK", (work, 2 * work))
-    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
-    monkeypatch.setattr(matmul, "LEAST_DEPTH", 32)
+    monkeypatch.setattr(blas, "PART_WORK", (work, 2 * work))
+    monkeypatch.setattr(blas, "LEAST_SIDE", 16)
+    monkeypatch.setattr(blas, "LEAST_DEPTH", 32)
 
 
 def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
@@ -167,7 +167,7 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     Each multiplication is in exactly one part.
     """
     found: list[tuple[int, int, int]] = []
-    run = matmul.WORKERS.run
+    run = blas.WORKERS.run
 
     def noting(function: Any, cuts: Any) -> None:
         if isinstance(cuts[0], tuple):  # otherwise rows of the sum over parts
@@ -178,7 +178,7 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
             found.append((len(rows), len(columns), len(depth)))
         run(function, cuts)
 
-    monkeypatch.setattr(matmul.WORKERS, "run", noting)
+    monkeypatch.setattr(blas.WORKERS, "run", noting)
     return found
 
 
@@ -211,7 +211,7 @@ def test_long_contracted_axis_is_cut_and_its_partial_sums_have_a_fixed_order(
         results.append(matmul.matmul(x.T, y, turned=turned))
     close(results[0].T if turned else results[0], x.T, y)
     np.testing.assert_array_equal(results, results[:1] * 3)
-    monkeypatch.setattr(matmul, "PARTIAL", 4.5 * 17 * 14 / ((17 + 14) * 1003))
+    monkeypatch.setattr(blas, "PARTIAL", 4.5 * 17 * 14 / ((17 + 14) * 1003))
     matmul.matmul(x.T, y)
     assert cuts == [(1, 1, 16)] * 3 + [(1, 1, 4)]
 
@@ -225,8 +225,8 @@ def test_batches_are_multiplied_in_parts(
 ) -> None:
     use_small_parts(monkeypatch, 1 << 8)
     sizes: list[int] = []
-    run = matmul.WORKERS.run
-    monkeypatch.setattr(matmul.WORKERS, "run", lambda function, cuts: (sizes.append(len(cuts)), run(function, cuts)))
+    run = blas.WORKERS.run
+    monkeypatch.setattr(blas.WORKERS, "run", lambda function, cuts: (sizes.append(len(cuts)), run(function, cuts)))
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=left), rng.normal(size=right)
     np.testing.assert_allclose(matmul.matmul(x, y), x @ y, rtol=1e-13)
@@ -499,13 +499,13 @@ def test_two_threads_build_and_use_kernels_concurrently(small_too: None) -> None
 SCRIPT = """
 import hashlib
 import numpy as np
-from snncell.kernels.products import matmul as products
+from snncell.kernels.products import blas, matmul as products
 from snncell.tape.state import TRACING
 from snncell.kernels.numba.policy import number_of_threads
 
 runs = []
-run = products.WORKERS.run
-products.WORKERS.run = lambda function, parts: runs.append(len(parts)) or run(function, parts)
+run = blas.WORKERS.run
+blas.WORKERS.run = lambda function, parts: runs.append(len(parts)) or run(function, parts)
 
 def digest(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()

@@ -11,7 +11,7 @@ import pytest
 
 from snncell.kernels.loops import LEAST_BLOCK
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.products.matmul import PART_WORK
+from snncell.kernels.products.blas import PART_WORK
 
 pytestmark = pytest.mark.compiled  # without the compiler all loops run on one thread
 
@@ -23,7 +23,7 @@ import hashlib, sys
 import numpy as np
 import snncell
 from snncell import Tensor, nn
-from snncell.kernels.products import matmul as products
+from snncell.kernels.products import blas, matmul as products
 from snncell.kernels.numba.policy import number_of_threads, set_number_of_threads
 
 how, folder, rate = sys.argv[1:4]
@@ -34,8 +34,8 @@ labels = Tensor(rng.integers(0, 5, batch))
 loss_fn = nn.CrossEntropyLoss()
 
 cut, kernels = [], set()
-run, kernel = products.WORKERS.run, products.kernel
-products.WORKERS.run = lambda function, parts: cut.append(len(parts)) or run(function, parts)
+run, kernel = blas.WORKERS.run, products.kernel
+blas.WORKERS.run = lambda function, parts: cut.append(len(parts)) or run(function, parts)
 products.kernel = lambda function, *rest: kernels.add(function.__name__) or kernel(function, *rest)
 
 for threads in (1, 4):

@@ -13,22 +13,23 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.kernels.conv import depthwise, direct, events, im2col, winograd
+from snncell.kernels.conv import depthwise, direct, events, im2col, pointwise, winograd
 from snncell.kernels.conv.planes import Axis, Shape
 from snncell.kernels.numba import build
 from snncell.kernels.numba.policy import number_of_threads
+from snncell.kernels.products import blas
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
 
 
-PATHS = ("sums", "tiles", "taps", "events")
+PATHS = ("sums", "tiles", "taps", "products", "events")
 
 
 def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     """Images, a weight, a gradient of the results, and options, of random sizes.
 
-    "tiles" and "taps" get sizes that they support.
+    "tiles", "taps" and "products" get sizes that they support.
     """
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
@@ -51,6 +52,9 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
             (*dilation, 2)[:2],
             (*before, 1)[:2],
         )
+    if path == "products":
+        groups, (size, stride, dilation) = 1, [(1,) * axes] * 3
+        before = (0,) * axes
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
@@ -80,6 +84,12 @@ def by(path: str) -> Iterator[None]:
         patch.setattr(winograd, "is_faster", lambda shape: path == "tiles" and winograd.supports(shape))
         if path != "taps":
             patch.setattr(depthwise, "supports", lambda shape: False)
+        if path == "products":
+            for name, value in (("LEAST_CHANNELS", 1), ("LEAST_SIDE", 4), ("LEAST_PIXELS", 60), ("CHUNK", 100)):
+                patch.setattr(pointwise, name, value)
+            patch.setattr(blas, "PART_WORK", (1 << 8, 1 << 9))
+        else:
+            patch.setattr(pointwise, "supports", lambda shape: False)
         yield
 
 
@@ -96,8 +106,8 @@ def assert_equal_windows(seed: int, path: str) -> None:
 
 @compiled
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("path", ["sums", "events"])
-@pytest.mark.sampled(24)
+@pytest.mark.parametrize("path", ["sums", "products", "events"])
+@pytest.mark.sampled(36)
 def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
     assert_equal_windows(seed, path)
 
@@ -149,7 +159,7 @@ def test_bits_do_not_depend_on_threads_or_batch(path: str, work: int, monkeypatc
 
 
 @compiled
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "products"])
 def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
     """Every algorithm computes the last pixels apart if they do not fill a vector, a tile of rows or a band."""
     rng = np.random.default_rng(5)

@@ -104,10 +104,15 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"code", "threads"},
         {"build"},
     ],
-    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "delays_cuda", "gathers"}, {"sparse"}],
+    "kernels.products": [
+        {"blas", "device", "spectral"},
+        {"matmul"},
+        {"csr", "delays", "delays_cuda", "gathers"},
+        {"sparse"},
+    ],
     "kernels.conv": [
         {"event_lists", "im2col", "planes", "taps", "transforms"},
-        {"depthwise", "tiles"},
+        {"depthwise", "pointwise", "tiles"},
         {"winograd"},
         {"events"},
         {"direct"},

@@ -22,7 +22,7 @@ from test_pooling import random_pool
 from snncell.data import binning
 from snncell.data.transforms.selection import keep_by_rule
 from snncell.kernels import pooling
-from snncell.kernels.conv import depthwise, direct, events, im2col, winograd
+from snncell.kernels.conv import depthwise, direct, events, im2col, pointwise, winograd
 from snncell.kernels.eventprop import spike_times
 from snncell.kernels.eventprop.adjoint import send_back
 from snncell.kernels.products import delays, gathers, matmul
@@ -190,7 +190,7 @@ def main(seeds: int) -> None:
         for module in WITH_SCRATCH:
             patch.setattr(module, "empty", guards.empty)
         patch.setattr(matmul, "limit_of", lambda *_: 2.0)
-        for module in (depthwise, direct, events, winograd):
+        for module in (depthwise, direct, events, pointwise, winograd):
             patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
         for seed in range(seeds):
             for number, kernels in enumerate(

@@ -18,7 +18,7 @@ import numpy as np
 from snncell.base.arguments.shown import percent
 from snncell.compiler.ir.operations import Cast, Sum
 from snncell.dtype import BYTES, FLOATS, compute_dtype
-from snncell.kernels.conv import direct, events, im2col, winograd
+from snncell.kernels.conv import depthwise, direct, events, im2col, pointwise, winograd
 from snncell.kernels.conv.planes import Shape, axes_of, sizes_of, with_two_axes
 from snncell.kernels.products import csr, matmul
 from snncell.kernels.space import HOST, Space, space_of
@@ -333,7 +333,7 @@ class BilinearOperation(Primitive):
             return [WINDOWS]
         below = self.limit(x, y, attrs)
         module = direct.other_algorithm(self._correlation(x.shape, y.shape, attrs))
-        dense = SUMS if module is None else TILES if module is winograd else CHANNELS
+        dense = DENSE_CONVOLUTIONS[module]
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
@@ -369,6 +369,8 @@ WINDOWS = "a product of the images' windows"
 SUMS = "as sums over shifted images, in tiles that stay in registers"
 TILES = "by Winograd's tiles of 2x2 results"
 CHANNELS = "as sums over the window, channel by channel"
+POINTWISE = "as a matrix product of each image"
+DENSE_CONVOLUTIONS = {None: SUMS, winograd: TILES, depthwise: CHANNELS, pointwise: POINTWISE}
 
 
 def _merge_time(x: Any) -> Any:

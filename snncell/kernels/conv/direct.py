@@ -22,7 +22,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
-from snncell.kernels.conv import depthwise, events, winograd
+from snncell.kernels.conv import depthwise, events, pointwise, winograd
 from snncell.kernels.conv.planes import (
     CACHED,
     FILL_CYCLES,
@@ -243,8 +243,9 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
 
 def other_algorithm(shape: Shape) -> Any:
     """The module that computes a convolution faster than the kernels here, or None."""
-    if depthwise.supports(shape):
-        return depthwise
+    for module in (depthwise, pointwise):
+        if module.supports(shape):
+            return module
     return winograd if winograd.is_faster(shape) else None
 
 
@@ -280,10 +281,10 @@ def supports(x: Any, y: Any) -> bool:
 
 
 def _dense(images: Any, dtype: Any, shape: Shape) -> Any:
-    """Convert Rows to dense images, and bytes to floats for depthwise kernels, which cannot read them."""
+    """Convert Rows to dense images, and bytes to floats for algorithms that cannot read them."""
     if isinstance(images, Rows):
         return fill_rows(images, dtype)
-    if images.dtype == dtype or not depthwise.supports(shape):
+    if images.dtype == dtype or not (depthwise.supports(shape) or pointwise.supports(shape)):
         return images
     floats = empty(images.shape, dtype)
     floats[...] = images

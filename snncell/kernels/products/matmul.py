@@ -33,8 +33,7 @@ from snncell.kernels.intrinsics.panels import (
 )
 from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.numba.threads import BLAS, WORKERS
-from snncell.kernels.products import device as on_device
+from snncell.kernels.products import blas, device as on_device
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
@@ -169,13 +168,6 @@ def add_events(
                 store(out, out_turned, sums, stride, group, height, low, width, LANES)
 
 
-# Parts of a product. BLAS packs both operands of a part, so few large parts are faster than many small ones: 64 parts
-# of (2048, 8000) times (8000, 2048) take 1.25 times as long as 4 parts (two cores, AVX-512). More parts use more cores.
-PART_WORK = 1 << 25, 1 << 28  # multiplications of each part, for up to 8 parts and for 16; 1 << 25 take 0.2 ms
-FEW_PARTS, MOST_PARTS = 8, 16
-LEAST_SIDE = 256  # the minimum side of a part: in narrower ones, BLAS spends as much time on packing as on the product
-LEAST_DEPTH = 1024  # the minimum contracted length of a part
-PARTIAL = 0.5  # the maximum number of elements of all partial sums, as a fraction of those of the operands
 SAMPLES, RUN = 16384, 64  # elements from which the density is estimated, in runs
 GOLDEN = 0.6180339887498949  # the distance between two runs, as a fraction of the array
 UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are cut too
@@ -201,7 +193,7 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
     if not isinstance(x, np.ndarray):
         return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
     if not (x.ndim == y.ndim == 2 and _dtypes_match(x, y) and x.size and y.size):
-        return BLAS.run(_multiply_batch, *((y.T, x.T) if turned else (x, y)))
+        return blas.multiply_any(*((y.T, x.T) if turned else (x, y)))
     if turned:
         out = empty((y.shape[1], x.shape[0]), y.dtype)
         matmul_into(out.T, x, y)
@@ -226,7 +218,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         by_columns = not x.flags.c_contiguous
         _add_up(out, _all_events(x.T if by_columns else x, y.dtype), y, by_columns)
         return
-    BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
+    blas.multiply_into(out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
 
 
 def uses_events(x: Any, y: Any) -> bool:
@@ -349,83 +341,6 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool, reach: int 
         *(y.T if y_turned else y, int(y_turned), out.T if turned else out, int(turned)),
         *(rows, int(packs), grain, panels, reach),
     )
-
-
-def _dense(out: Any, x: Any, y: Any) -> None:
-    """Multiply by single-threaded BLAS, in parts whose number depends only on the sizes."""
-    if out.ndim != 2 or x.ndim != 2 or y.ndim != 2:
-        _dense_batch(out, x, y)
-        return
-    if not out.flags.c_contiguous and out.flags.f_contiguous:
-        out, x, y = out.T, y.T, x.T
-    (m, n), k = out.shape, x.shape[1]
-    rows, columns, depth = _parts(m, n, k)
-    if rows == columns == depth == 1 or len(y) != k:
-        np.matmul(x, y, out=out)  # raises an error if the lengths differ
-        return
-    sums = empty((depth, m, n), out.dtype) if depth > 1 else out[None]
-    cuts = [
-        (i, d, a, b) for i, d in enumerate(_slices(k, depth)) for a in _slices(m, rows) for b in _slices(n, columns)
-    ]
-    WORKERS.run(lambda cut: np.matmul(x[cut[2], cut[1]], y[cut[1], cut[3]], out=sums[cut[0]][cut[2], cut[3]]), cuts)
-    if depth > 1:  # one row after the other, so the order of the sum is fixed
-        some_rows = _slices(m, min(m, FEW_PARTS) if sums.size >= PARALLEL_SIZE else 1)
-        WORKERS.run(lambda rows: np.add.reduce(sums[:, rows], axis=0, out=out[rows]), some_rows)
-
-
-def _multiply_batch(x: Any, y: Any) -> Any:
-    """`x @ y` for any arrays; many matrices of floats are multiplied in parts along the first axis of the result."""
-    if max(x.ndim, y.ndim) > 2 and min(x.ndim, y.ndim) > 1 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]:
-        shape = *np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]
-        out = empty(shape, x.dtype)
-        _dense_batch(out, x, y)
-        return out
-    return np.matmul(x, y)
-
-
-def _dense_batch(out: Any, x: Any, y: Any) -> None:
-    """Multiply batches of matrices, in parts along the first axis of the result."""
-    parts = _halvings(out.size * x.shape[-1], len(out) if out.ndim > 2 else 1)
-    if parts == 1:
-        np.matmul(x, y, out=out)
-        return
-
-    def take(operand: Any, some: slice) -> Any:
-        return operand[some] if operand.ndim == out.ndim and len(operand) > 1 else operand
-
-    WORKERS.run(lambda some: np.matmul(take(x, some), take(y, some), out=out[some]), _slices(len(out), parts))
-
-
-def _parts(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The parts along rows and columns of a result (m, n), and along the contracted axis; the longest is halved first.
-
-    The contracted axis counts half, because its parts have partial sums. For example, the gradient of a weight has few
-    rows and columns, but a contracted axis of all steps and samples.
-    """
-    rows = columns = depth = 1
-    for _ in range(_halvings(m * n * k, MOST_PARTS).bit_length() - 1):
-        lengths = m // rows, n // columns, k // depth
-        side = max(lengths[:2])
-        fits = lengths[2] >= 2 * LEAST_DEPTH and 2 * depth * m * n <= PARTIAL * (m + n) * k
-        if fits and lengths[2] >= 2 * side:
-            depth *= 2
-        elif side >= 2 * LEAST_SIDE:
-            rows, columns = (2 * rows, columns) if lengths[0] == side else (rows, 2 * columns)
-        else:
-            break
-    return rows, columns, depth
-
-
-def _halvings(work: int, most: int) -> int:
-    """The number of parts, a power of two up to `most`, for a number of multiplications."""
-    parts = 1
-    while 2 * parts <= min(most, MOST_PARTS) and work >= 2 * parts * PART_WORK[parts >= FEW_PARTS]:
-        parts *= 2
-    return parts
-
-
-def _slices(length: int, parts: int) -> list[slice]:
-    return [slice(length * part // parts, length * (part + 1) // parts) for part in range(parts)]
 
 
 def estimate_density(x: Any) -> float:
