@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Count, Own, Positive
@@ -29,7 +30,7 @@ def spikformer_neuron(v_threshold: float) -> LIFNode:
 
 def make_neurons(neuron: Any, v_threshold: float, who: str) -> MultiStep:
     """Call the user's function for a new neuron, and run it over time."""
-    made = neuron(v_threshold=v_threshold) if callable(neuron) and not isinstance(neuron, Cell) else None
+    made = neuron(v_threshold=v_threshold) if _takes_threshold(neuron) else None
     if not isinstance(made, Cell):
         what = f"one that returns {show(made)}" if made is not None else show(neuron)
         raise ArgumentError(
@@ -37,6 +38,14 @@ def make_neurons(neuron: Any, v_threshold: float, who: str) -> MultiStep:
             f"functools.partial(nn.LIFNode, 2.0)."
         )
     return MultiStep(made)
+
+
+def _takes_threshold(neuron: Any) -> bool:
+    try:
+        inspect.signature(neuron).bind(v_threshold=1.0)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(neuron, Cell)
 
 
 class SpikingDense(Cell):
@@ -109,7 +118,7 @@ class SpikingSelfAttention(Cell):
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The spikes q, k and v of each head, (T, B, num_heads, N, d); for example, q k^T is the attention map."""
         if x.ndim != 4 or x.shape[3] != self.dim:
-            raise ShapeError(f"{self!r}: x must be (T, B, N, {self.dim}), tokens last but one, not {x.shape}.")
+            raise ShapeError(f"SpikingSelfAttention: x must be (T, B, N, {self.dim}) with N tokens, not {x.shape}.")
         check_time_axis(x, type(self).__name__)
         steps, batch, tokens, _ = x.shape
         spikes = self.qkv(x).reshape((steps, batch, tokens, 3, self.num_heads, self.dim // self.num_heads))

@@ -196,7 +196,7 @@ WRONG = [
     (
         lambda: nn.SpikingSelfAttention(16, 2)(ops.ones((4, 2, 16))),
         ShapeError,
-        r"x must be \(T, B, N, 16\), .*not \(4, 2, 16\)",
+        r"SpikingSelfAttention: x must be \(T, B, N, 16\) with N tokens, not \(4, 2, 16\)",
     ),
     (lambda: nn.SpikformerBlock(16, 2)(ops.ones((4, 2, 16, 5))), ShapeError, r"x must be \(T, B, N, 16\)"),
 ]

@@ -287,3 +287,62 @@ def test_dropout_with_a_single_layer_warns(kind):
         warnings.simplefilter("error")
         KINDS[kind](D, H, num_layers=2, dropout=0.5)
         KINDS[kind](D, H)
+
+
+# --- convolutional LSTM -----------------------------------------------------------------------------------------------
+
+
+def images(rng, size=(4, 3)):
+    """Inputs (T, B, D, rows, columns) and states (B, H, rows, columns)."""
+    return rng.standard_normal((T, B, D, *size)), *(rng.standard_normal((B, H, *size)) for _ in range(2))
+
+
+def test_conv_lstm_with_windows_of_a_pixel_is_an_lstm_of_each_pixel(rng):
+    cell = filled(nn.ConvLSTMCell(D, H, 1, dtype="float64"), rng)
+    x, h, c = images(rng)
+    out, last = nn.MultiStep(cell, return_states=True)(*map(Tensor, (x, h, c)))
+    weights = [w.asnumpy() for w in (cell.of_x.weight, cell.of_h.weight, cell.of_x.bias)]
+    weights = [weights[0][:, :, 0, 0], weights[1][:, :, 0, 0], weights[2], np.zeros(4 * H)]
+    for b, row, column in np.ndindex(B, 4, 3):
+        states = h[b, :, row, column], c[b, :, row, column]
+        expected, after = naive("LSTM", x[:, b, :, row, column], weights, states)
+        np.testing.assert_allclose(out.asnumpy()[:, b, :, row, column], expected, rtol=1e-12)
+        for state, value in zip(last, after, strict=True):
+            np.testing.assert_allclose(state.asnumpy()[b, :, row, column], value, rtol=1e-12)
+
+
+@pytest.mark.peer
+def test_conv_lstm_equals_snntorch(torch, rng):
+    theirs = pytest.importorskip("snntorch").SConv2dLSTM(D, H, (3, 5)).double()
+    theirs.padding = theirs.conv.padding = (1, 2)  # snnTorch pads all axes like the first
+    cell = filled(nn.ConvLSTMCell(D, H, (3, 5), dtype="float64"), rng)
+    order = np.r_[: 2 * H, 3 * H : 4 * H, 2 * H : 3 * H]  # theirs is i, f, o, g
+    both = [w.asnumpy() for w in (cell.of_x.weight, cell.of_h.weight)]
+    theirs.conv.weight.data = torch.tensor(np.concatenate(both, 1)[order])
+    theirs.conv.bias.data = torch.tensor(cell.of_x.bias.asnumpy()[order])
+    x, h, c = images(rng)
+    given = torch.tensor(x, requires_grad=True)
+    mem, syn, outputs = torch.tensor(h), torch.tensor(c), []
+    for now in given:
+        _, syn, mem = theirs(now, syn, mem)
+        outputs.append(mem)
+    y = torch.stack(outputs)
+    (y**2).sum().backward()
+    out, pull = ops.vjp(nn.MultiStep(cell), *map(Tensor, (x, h, c)), weights=cell.of_h.weight)
+    (of_x, *_), of_weight = pull(out * 2.0)
+    np.testing.assert_allclose(out.asnumpy(), y.detach().numpy(), rtol=1e-10)
+    np.testing.assert_allclose(of_x.asnumpy(), given.grad.numpy(), rtol=1e-8, atol=1e-12)
+    expected = theirs.conv.weight.grad.numpy()[:, D:]
+    np.testing.assert_allclose(of_weight.asnumpy()[order], expected, rtol=1e-8, atol=1e-12)
+
+
+def test_conv_lstm_starts_at_zero_and_checks_shapes(rng):
+    cell = nn.ConvLSTMCell(D, H, 3)
+    x = Tensor(images(rng)[0].astype(np.float32))
+    zeros = ops.zeros((B, H, 4, 3))
+    np.testing.assert_array_equal(nn.MultiStep(cell)(x).asnumpy(), nn.MultiStep(cell)(x, zeros, zeros).asnumpy())
+    assert "for all steps together" in snncell.explain(nn.MultiStep(cell), x, detail="launches")
+    with pytest.raises(ShapeError, match=r"ConvLSTMCell.*h and c must have shape \(3, 2, 4, 3\), not \(3, 2, 4, 4\)"):
+        cell(x[0], ops.zeros((B, H, 4, 4)), zeros)
+    with pytest.raises(ShapeError, match=r"Conv2d\(.*the input must have shape \(N, 4, H, W\), not \(3, 2, 4, 3\)"):
+        cell(zeros, zeros, zeros)

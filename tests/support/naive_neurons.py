@@ -145,6 +145,24 @@ def adaptive(world, x, v, a, alpha, rho, beta, jump, subtracts):
     return s, v, rho * a + jump * s
 
 
+def coba(world, x, v, g_e, g_i, tau, alpha_e, alpha_i, e_exc, e_inh, v_rest, scheme):
+    """The membrane equation in the form of its currents; the exponential scheme solves it for constant conductances."""
+    g_e = g_e * alpha_e + (x if x > 0.0 else 0.0)
+    g_i = g_i * alpha_i + (-x if x < 0.0 else 0.0)
+    slope = -(1.0 + g_e + g_i) / tau
+    rise = ((v_rest - v) + g_e * (e_exc - v) + g_i * (e_inh - v)) / tau
+    h = v + rise * (1.0 if scheme == "euler" else math.expm1(slope) / slope)
+    return (*world.fire(h), g_e, g_i)
+
+
+def plastic(world, x, u, r, U, tau_f, tau_d):  # noqa: N803 (its name in papers)
+    """Both recover from the last step; then a spike uses a share u of the resources."""
+    r = r + (1.0 - r) * -math.expm1(-1.0 / tau_d)
+    u = u * math.exp(-1.0 / tau_f)
+    u = u + U * (1.0 - u) * x
+    return u * r * x, u, r * (1.0 - u * x)
+
+
 # --- runaway potentials -----------------------------------------------------------------------------------------------
 
 
@@ -191,6 +209,18 @@ def clif(world, x, v, m, tau, v_rest):
     s = world.spike(h - world.v_threshold)
     m = m * sigmoid(h / tau) + s
     return s, world.reset(h, s, world.v_threshold + sigmoid(m)), m
+
+
+def two_compartments(world, x, v, d, beta1, beta2, gamma):
+    d = d + beta1 * v + x
+    h = v + beta2 * d
+    s = world.spike(h - world.v_threshold)
+    held = world.held(s)
+    if world.kind == "subtract":
+        return s, h - held * world.v_threshold, d - held * gamma
+    if world.kind is None:
+        return s, h, d
+    return s, (1.0 - held) * h + held * (world.v_reset if world.kind == "value" else 0.0), d
 
 
 def glif(world, x, v, last, alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, conduct):

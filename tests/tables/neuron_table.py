@@ -77,6 +77,7 @@ GATES = {"alpha": 0.6, "beta": 0.3, "gamma": 0.7, "tau": 0.4, "v_threshold": 0.5
 GATES |= {"linear_decay": 0.1, "v_subreset": 0.45, "conduct": 0.8}
 IZHIKEVICH = {"inputs": (-20.0, 60.0), "states": ((-70.0, 25.0), (-14.0, -10.0)), "resets": ("value",)}
 TWO = ((-0.5, 0.7), (0.0, 0.4))
+COBA = {"tau": 4.0, "alpha_e": 0.6, "alpha_i": 0.8, "e_exc": 3.0, "e_inh": -0.7, "v_rest": 0.1}
 
 NEURONS: dict[str, Entry] = {
     "IF": Entry(nn.IFNode, {}, naive.integrate, (-0.3, 1.0)),
@@ -89,6 +90,8 @@ NEURONS: dict[str, Entry] = {
     "CUBA of Norse": Entry(nn.CubaLIFNode, CUBA | {"order": "jump read decay"}, naive.cuba, (-0.3, 0.9), TWO),
     "CUBA of sinabs": Entry(nn.CubaLIFNode, CUBA | {"order": "jump decay read"}, naive.cuba, (-0.3, 1.5), TWO),
     "CUBA, read first": Entry(nn.CubaLIFNode, CUBA | {"order": "read decay jump"}, naive.cuba, (-0.3, 1.2), TWO),
+    "COBA": Entry(nn.CobaLIFNode, COBA | {"scheme": "exponential"}, naive.coba, (-0.5, 1.2), (*TWO, (0.0, 0.4))),
+    "COBA of Norse": Entry(nn.CobaLIFNode, COBA | {"scheme": "euler"}, naive.coba, (-0.5, 1.2), (*TWO, (0.0, 0.4))),
     "Alpha": Entry(
         nn.AlphaNode,
         {"alpha": 0.85, "beta": 0.6},
@@ -124,6 +127,9 @@ NEURONS: dict[str, Entry] = {
     "KLIF scaled": Entry(nn.KLIFNode, EULER | {"k": 1.4, "scale_reset": True}, naive.klif, (-0.3, 4.0)),
     "CLIF": Entry(nn.CLIFNode, {"tau": 3.0, "v_rest": 0.1}, naive.clif, (-0.3, 1.2), TWO),
     "GLIF": Entry(nn.GLIFNode, GATES, naive.glif, (-0.3, 1.2), ((-0.5, 0.7), (0.0, 0.0)), (None,), {}),
+    "TC-LIF": Entry(
+        nn.TCLIFNode, {"beta1": -0.4, "beta2": 0.6, "gamma": 0.3}, naive.two_compartments, (-0.4, 0.7), TWO
+    ),
     "resonate": Entry(nn.ResonateNode, {"b": -0.2, "omega": 1.1, "dt": 0.8}, naive.resonate, (-1.0, 1.5), TWO),
     "balanced": Entry(
         nn.BalancedResonateNode,
@@ -157,6 +163,15 @@ NEURONS: dict[str, Entry] = {
         (None,),
         {"v_threshold": 0.8},
         lambda constants: {"leak": constants["alpha"]} | ALIF | {"beta": 0.5, "jump": 1.0, "subtracts": "v_threshold"},
+        plain=False,
+    ),
+    "STP": Entry(
+        nn.ShortTermPlasticity,
+        {"U": 0.3, "tau_f": 4.0, "tau_d": 3.0},
+        naive.plastic,
+        (0.0, 1.0),
+        ((0.0, 0.4), (0.5, 1.0)),
+        (None,),
         plain=False,
     ),
     "LI": Entry(nn.LINode, EULER, naive.integrator, (-1.0, 2.0), resets=(None,), plain=False),

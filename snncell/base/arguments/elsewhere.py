@@ -42,6 +42,9 @@ LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d Lazy
 MultiheadAttention MultiHeadAttention Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer
     TransformerDecoderLayer FeedForward: Build attention from nn.Dense and ops.softmax(q @ k.swapaxes(-1, -2) /
     d**0.5) @ v; with spikes, use nn.SpikingSelfAttention.
+CobaLIF CobaLIFCell ConductanceLIF: nn.CobaLIFNode
+TwoCompartmentLIF TCLIF MultiCompartmentLIF LIFMC: nn.TCLIFNode
+STP TsodyksMarkram TsodyksMakram ShortTermPlasticityCell: nn.ShortTermPlasticity
 SSA: nn.SpikingSelfAttention
 Spikformer SpikingTransformer: nn.SpikformerBlock
 LPPool1d LPPool2d FractionalMaxPool2d MaxUnpool1d MaxUnpool2d: nn.AvgPool2d, nn.MaxPool2d
@@ -55,7 +58,7 @@ EmbeddingBag EmbeddingLookup MultiFieldEmbeddingLookup: nn.Embedding
 AlphaDropout FeatureAlphaDropout DropBlock: nn.Dropout(p=...), nn.Dropout2d
 DropPath: ops.dropout
 RNNBase RNNCellBase: nn.RNN, nn.RNNCell
-ConvLSTM Conv2dLSTM SConv2dLSTM: Use nn.Recurrent(cell, feedback) with nn.Conv2d as the feedback.
+ConvLSTM ConvLSTM2D Conv2dLSTM SConv2dLSTM: nn.MultiStep(nn.ConvLSTMCell(in_channels, out_channels, kernel_size))
 SLSTM: nn.LSTM, followed by nn.MultiStep(nn.LIFNode())
 Swish: nn.SiLU
 QCFS: snncell.quantise.QCFS

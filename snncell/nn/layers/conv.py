@@ -15,6 +15,7 @@ from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.activations import OperationCell
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
+from snncell.nn.layers.rnn import LSTM_EQUATIONS
 from snncell.ops.conv import padding_widths, tuple_of
 from snncell.ops.pool import Sizes
 from snncell.tape.event_lists import EventLists
@@ -23,7 +24,7 @@ from snncell.tape.tensor import Tensor
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
-    "Conv1d", "Conv2d", "Conv2dTranspose", "MaxPool1d", "MaxPool2d", "SumPool2d",
+    "Conv1d", "Conv2d", "Conv2dTranspose", "ConvLSTMCell", "MaxPool1d", "MaxPool2d", "SumPool2d",
 ]  # fmt: skip
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -164,6 +165,59 @@ class Conv2dTranspose(_Conv):
 
     def _convolved(self, x: Any, **options: Any) -> Tensor:
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)
+
+
+@with_fields
+class ConvLSTMCell(Cell):
+    """One time step of a convolutional LSTM (ConvLSTM): an LSTM of images, with convolutions instead of products.
+
+        i, f, o = sigmoid(W * x + b + U * h), with separate weights for each gate
+        g = tanh(W * x + b + U * h)
+        c = f c + i g
+        h = o tanh(c)
+
+    Use it for videos and event frames: `nn.MultiStep(nn.ConvLSTMCell(2, 16, 3))` runs it over (T, B, C, H, W). It
+    convolves the inputs of all steps before the loop, and the states step by step. Padding keeps the size of images.
+    The Parameters are `of_x.weight` (4 O, C, KH, KW), `of_x.bias` (4 O,) and `of_h.weight` (4 O, O, KH, KW), in order
+    i, f, g, o. The paper's peephole weights from c to the gates are left out, as in Keras and snnTorch.
+
+    Inputs: x: (B, C, H, W); h, c: the states, (B, O, H, W), zeros by default in `MultiStep`.
+    Returns: (h, h, c).
+    Raises: ShapeError for an input or states of other shapes.
+    Source: Shi et al., "Convolutional LSTM Network: A Machine Learning Approach for Precipitation Nowcasting", NeurIPS
+    2015.
+    Example:
+        >>> nn.MultiStep(nn.ConvLSTMCell(2, 4, kernel_size=3))(ops.ones((5, 1, 2, 8, 8))).shape  # (T, B, C, H, W)
+        (5, 1, 4, 8, 8)
+    """
+
+    in_channels: Annotated[Count, field(meaning="C, the channels of the input")]
+    out_channels: Annotated[Count, field(meaning="O, the channels of the states")]
+    kernel_size: Annotated[Lengths, field(meaning="K, the length of the window along each axis")]
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        gates, dtype = 4 * self.out_channels, given["dtype"]
+        self.of_x = Conv2d(self.in_channels, gates, self.kernel_size, has_bias=True, dtype=dtype)
+        self.of_h = Conv2d(self.out_channels, gates, self.kernel_size, dtype=dtype)
+
+    def construct(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        expected = (x.shape[0], self.out_channels, *x.shape[2:])
+        if h.shape != expected or c.shape != expected:
+            raise ShapeError(f"ConvLSTMCell: h and c must have shape {expected}, not {h.shape} and {c.shape}.")
+        of_x, of_h = (ops.split(one, self.out_channels, 1) for one in (self.of_x(x), self.of_h(h)))
+        h, c = LSTM_EQUATIONS.step(of_x, of_h, (h, c))
+        return h, h, c
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Zeros."""
+        zeros = ops.zeros(
+            (x.shape[0], self.out_channels, *x.shape[2:]), dtypes.promote(x.dtype, self.of_h.weight.dtype)
+        )
+        return zeros, zeros
+
+    def extend_repr(self) -> str:
+        return ""
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------

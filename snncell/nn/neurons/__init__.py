@@ -13,7 +13,13 @@ from snncell.nn.neurons.convert import (
     steps_from_seconds as steps_from_seconds,
     tau_from_decay as tau_from_decay,
 )
-from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode, WithSynapse as WithSynapse
+from snncell.nn.neurons.current import (
+    AlphaNode as AlphaNode,
+    CobaLIFNode as CobaLIFNode,
+    CubaLIFNode as CubaLIFNode,
+    ShortTermPlasticity as ShortTermPlasticity,
+    WithSynapse as WithSynapse,
+)
 from snncell.nn.neurons.event_dense import EventDense as EventDense
 from snncell.nn.neurons.event_driven import (
     EventALIF as EventALIF,
@@ -47,6 +53,7 @@ from snncell.nn.neurons.variants import (
     MultiSpikeLIFNode as MultiSpikeLIFNode,
     RefractoryLIFNode as RefractoryLIFNode,
     ResonateNode as ResonateNode,
+    TCLIFNode as TCLIFNode,
 )
 
 _export(globals())

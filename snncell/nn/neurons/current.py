@@ -1,4 +1,4 @@
-"""Neurons with a synaptic current: current-based LIF, the alpha neuron, and a synapse for any neuron."""
+"""Neurons with synapses: currents, conductances, a synapse for any neuron, and short-term plasticity."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
-from snncell.cell.ranges import DECAY, FINITE, Range, is_traced, numbers_of, quote_value
+from snncell.cell.ranges import DECAY, FINITE, POSITIVE, TAU, Range, is_traced, numbers_of, quote_value
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
+from snncell.nn.neurons.convert import decay_from_tau
 from snncell.tape.tensor import Tensor, on_device_of
 
+SHARE = Range(0.0, 1.0, "high")
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
 ORDER = field(
     ORDERS[0],
@@ -81,6 +83,60 @@ class CubaLIFNode(Neuron):
     def read(self, current: Tensor) -> Any:
         """The rise of the potential by the current in a step."""
         return current * self.current_gain
+
+
+@with_fields
+class CobaLIFNode(Neuron):
+    """Conductance-based LIF (COBA-LIF): synapses are conductances, which pull v to their reversal potentials.
+
+        g_e = alpha_e g_e + max(x, 0)            excitatory conductance, in units of the leak conductance
+        g_i = alpha_i g_i + max(-x, 0)           inhibitory conductance
+        g = 1 + g_e + g_i,  u = (v_rest + g_e e_exc + g_i e_inh) / g
+        h = u + (v - u) exp(-g / tau)            scheme="exponential"
+        h = v + (u - v) g / tau                  scheme="euler"
+        s = surrogate(h - v_threshold)
+        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+
+    Compared with `CubaLIFNode`, an input has less effect close to its reversal potential, and strong input shortens the
+    time constant to tau / g (shunting). Exponential Euler solves tau dv/dt = g (u - v) exactly for a conductance that
+    is constant within a step, so v stays between e_inh and e_exc for any input. The Euler step is Norse's, and is
+    stable only for g < 2 tau. x is the net input: excitation and inhibition of the same step cancel before this neuron.
+
+    The defaults are the published neurons, with steps of 1 ms, and potentials (V + 60 mV) / 10 mV: rest at 0, threshold
+    at 1, reversal potentials of 0 and -80 mV, tau of 20 ms, and synapses of 5 and 10 ms.
+
+    Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of one shape.
+    Returns: (s, v, g_e, g_i).
+    Source: Vogels and Abbott, "Signal Propagation and Logic Gating in Networks of Integrate-and-Fire Neurons", Journal
+    of Neuroscience 2005; exponential Euler: Boergers and Nectow, SIAM J. Scientific Computing 2013; Norse, CobaLIF.
+    Example:
+        >>> spike, v, g_e, g_i = nn.CobaLIFNode()(Tensor([0.6, -6.7]), *[ops.zeros((2,))] * 3)
+        >>> print(ops.round(v * 1000.0))  # a spike of a weight of 6 nS, and one of -67 nS; the leak is 10 nS
+        [ 173. -556.]
+    """
+
+    tau: Any = field(20.0, TAU, "time constant of the membrane without input, C / g_leak")
+    alpha_e: Any = field(0.819, DECAY, "decay factor of g_e")
+    alpha_i: Any = field(0.905, DECAY, "decay factor of g_i")
+    e_exc: Any = field(6.0, FINITE, "excitatory reversal potential")
+    e_inh: Any = field(-2.0, FINITE, "inhibitory reversal potential")
+    v_rest: Any = field(0.0, FINITE, "resting potential, the reversal potential of the leak")
+    scheme: str = field("exponential", ("exponential", "euler"), "the discretisation of the membrane equation")
+    reset = field("value")
+    starts = "v_rest"
+    other_states = (0.0, 0.0)
+
+    def construct(self, x: Tensor, v: Tensor, g_e: Tensor, g_i: Tensor) -> tuple[Tensor, ...]:
+        v, late = self.recall(v)
+        x = self.gained(x)
+        g_e, g_i = self.alpha_e * g_e + ops.relu(x), self.alpha_i * g_i + ops.relu(-x)
+        g, current = 1.0 + g_e + g_i, add_rest(self.e_exc * g_e + self.e_inh * g_i, self.v_rest)
+        if self.scheme == "euler":
+            h = v + (current - g * v) / self.tau
+        else:
+            u = current / g
+            h = u + (v - u) * ops.exp(-g / self.tau)
+        return (*self.fired(h, late), g_e, g_i)
 
 
 @with_fields
@@ -211,3 +267,44 @@ class WithSynapse(Membrane):
         """Start with a current of 0 and the neuron's own initial states."""
         first = self.cell.init_state(x)
         return (self.filled(x, 0.0), *(first if isinstance(first, tuple) else (first,)))
+
+
+@with_fields
+class ShortTermPlasticity(Membrane):
+    """Short-term plasticity (STP): the strength of a synapse changes with its own recent spikes (Tsodyks-Markram).
+
+        u = u exp(-1 / tau_f)                    facilitation decays,
+        r = 1 - (1 - r) exp(-1 / tau_d)          and resources recover, since the last step
+        u = u + x U (1 - u)                      a spike raises u, the share of the resources that it uses
+        y = x u r                                the spike, scaled by its strength
+        r = r - y
+
+    Use it between presynaptic spikes and a layer with weights. It has one synapse state for each presynaptic neuron, so
+    all of its targets see the same strength, U for the first spike. A large U with tau_d > tau_f depresses, a small U
+    with tau_f > tau_d facilitates. Between spikes this solves du/dt = -u / tau_f and dr/dt = (1 - r) / tau_d exactly.
+
+    Inputs: x: spikes, 0 or 1; u and r: the states, of one shape.
+    Returns: (y, u, r).
+    Source: Markram, Wang and Tsodyks, "Differential signaling via the same axon of neocortical pyramidal neurons", PNAS
+    1998; Tsodyks and Wu, "Short-term synaptic plasticity", Scholarpedia 2013, with its depressing synapse as defaults
+    (in ms). Its facilitating one has U=0.15, tau_f=750 and tau_d=50.
+    Example:
+        >>> strengths = nn.MultiStep(nn.ShortTermPlasticity(U=0.5, tau_f=1.0, tau_d=100.0))(ops.ones((4, 1)))
+        >>> print(strengths[:, 0].asnumpy().round(3))
+        [0.5   0.299 0.13  0.057]
+    """
+
+    U: Any = field(0.45, SHARE, "share of the resources that the first spike uses")
+    tau_f: Any = field(50.0, POSITIVE, "time constant of facilitation, in steps")
+    tau_d: Any = field(750.0, POSITIVE, "time constant of recovery from depression, in steps")
+    learnable: str | Sequence[str] = field((), None, 'names of the constants to learn, for example "U"', keep=False)
+
+    def construct(self, x: Tensor, u: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        u, r = u * decay_from_tau(self.tau_f), 1.0 - (1.0 - r) * decay_from_tau(self.tau_d)
+        u = u + x * self.U * (1.0 - u)
+        y = x * u * r
+        return y, u, r - y
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Start without facilitation and with all resources."""
+        return self.filled(x, 0.0), self.filled(x, 1.0)

@@ -1,4 +1,4 @@
-"""Variants of the LIF neuron: adaptive, gated, resonating, refractory, and with several spikes per step."""
+"""Variants of the LIF neuron: adaptive, gated, two compartments, resonating, refractory, several spikes per step."""
 
 from __future__ import annotations
 
@@ -244,6 +244,42 @@ class CLIFNode(EulerLeak):
         s = self.spikes(h)
         m = m * ops.sigmoid(h / self.tau) + s
         return s, self.after_reset(h, s, self.v_threshold + ops.sigmoid(m)), m
+
+
+@with_fields
+class TCLIFNode(Neuron):
+    """Two-compartment LIF (TC-LIF), a multi-compartment neuron: a dendrite keeps the input, and the soma fires.
+
+        d = d + beta1 v + x                      dendrite; beta1 < 0 is the feedback of the soma
+        h = v + beta2 d                          soma
+        s = surrogate(h - v_threshold)
+        v = h - s v_threshold,  d = d - gamma s  reset="subtract"; see `Neuron` for the others, which leave d unchanged
+
+    Use it for dependencies over hundreds of steps. This is a semi-implicit Euler step of dd/dt = beta1 v + x, dv/dt =
+    beta2 d: without spikes the compartments oscillate and never leak, because the product of the eigenvalues is 1. With
+    the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2; learnable=("beta1", "beta2")
+    learns the values themselves.
+
+    Inputs: x, v, d: the input, and the potentials of soma and dendrite, of one shape.
+    Returns: (s, v, d).
+    Source: Zhang et al., "TC-LIF: A Two-Compartment Spiking Neuron Model for Long-Term Sequential Modelling", AAAI
+    2024, with the order and the resets of the authors' program.
+    Example:
+        >>> spike, v, d = nn.TCLIFNode()(Tensor([3.0]), Tensor([0.0]), Tensor([0.0]))
+        >>> print(spike, v, d)
+        [1.] [0.5] [2.5]
+    """
+
+    beta1: Any = field(-0.5, Range(-1.0, 0.0), "coupling from soma to dendrite")
+    beta2: Any = field(0.5, Range(0.0, 1.0), "coupling from dendrite to soma")
+    gamma: Any = field(0.5, FINITE, "drop of the dendrite by a spike")
+    delays = (None,)
+    other_states = (0.0,)
+
+    def construct(self, x: Tensor, v: Tensor, d: Tensor) -> tuple[Tensor, ...]:
+        d = d + self.beta1 * v + self.gained(x)
+        s, v = self.fired(v + self.beta2 * d, None)
+        return s, v, self.after_reset(d, s, self.gamma) if self.reset == "subtract" else d
 
 
 # The value of each gate is the sigmoid of the Parameter of that name.

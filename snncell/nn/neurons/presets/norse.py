@@ -58,8 +58,8 @@ absent(
     "norse",
     adjoint="the backward pass is always compiled from the step, so there is nothing to choose.",
     hidden_size="a neuron is one step: nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
-    CobaLIF="conductance-based neurons are not available; docs/write-your-neuron.md shows how to write the step.",
-    LIFMC="compartments are not available; docs/write-your-neuron.md shows how to write the step.",
+    CobaLIF='nn.CobaLIFNode(scheme="euler") has its equations, with constants per step and conductances in g_l.',
+    LIFMC="nn.TCLIFNode has two compartments; docs/write-your-neuron.md shows how to write others.",
     LIFEx="nn.WithSynapse(nn.EIFNode(...)) has its equations, with constants per step.",
 )
 METHODS = ("super", "triangle", "tanh", "circ", "heavi_erfc")
