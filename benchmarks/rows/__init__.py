@@ -3,6 +3,7 @@
 from benchmarks.row import Row
 from benchmarks.rows import (
     attention,
+    converted,
     convolution,
     delays,
     layers,
@@ -20,6 +21,7 @@ MODULES = (
     spiking_nets,
     convolution,
     attention,
+    converted,
     neurons,
     long_lif,
     layers,

@@ -135,6 +135,7 @@ def test_residual_net_converges_to_ann_and_exports_to_nir():
     assert isinstance(graph, nir.NIRGraph) and any("starts at v_reset=" in text for text in snncell.nir.losses(graph))
     again = Chain(snncell.nir.from_nir(graph, 1e-3), nn.Readout("mean"), nn.Softmax())
     np.testing.assert_allclose(again(steps).asnumpy(), snn(steps).asnumpy(), atol=1e-6)
+    snncell.nir.to_nir(again[0], 1e-3, (1, 8, 8))  # an imported network keeps its metadata, so nothing is lost
 
 
 def test_folded_weights_equal_normalisation_in_prediction_mode():
