@@ -139,6 +139,7 @@ def to_spiking(
     copies = copy.deepcopy([call.cell for call in calls])  # without the names in the ANN; still one for repeated calls
     for cell, call, before in zip(copies, calls, inputs, strict=True):
         values.append(cell(add_sources(values, before)))
+        flow.refuse_axis(call.cell, call.path, values[-1])
         cells.append(_over_time(cell, call.path, values[-1], percentile, initial))
     if [*inputs, result] != [(place,) for place in range(len(cells) + 1)]:
         cells = [Branches(cells, inputs, result)]
@@ -232,6 +233,8 @@ class _Conversion(DataFlow):
         if issubclass(kind, BatchStatistics):
             return self._fold(cell, path, sources)
         if kind in (nn.Softmax, nn.LogSoftmax):
+            if self.softmax is not None:
+                raise self.unknown(self.softmax.cell, self.softmax.path)
             self.softmax = _AnnCall(cell, sources, path)
             return (SOFTMAX,)
         if kind not in (*RECTIFIERS, *LINEAR):
@@ -279,7 +282,16 @@ class _Conversion(DataFlow):
         if self.softmax is not None and out == (SOFTMAX,):
             return self.softmax.sources
         self._refuse_sources(out)
+        self.softmax = None  # its output is not used
         return out
+
+    def refuse_axis(self, layer: Any, path: str, out: Tensor) -> None:
+        """Raise for a folded normalisation over another axis than that of the outputs of a Dense, which is the last."""
+        if isinstance(layer, nn.Dense) and out.ndim > 2 and any(layer is folded for folded, _ in self.norms):
+            raise _error(
+                f"{name_of_cell(path, layer)} returns {out.shape}, with its outputs on the last axis, but the batch "
+                f"normalisation after it normalises axis 1, so it cannot be folded. Flatten the input to (B, N) first."
+            )
 
     def unknown(self, cell: Any, path: str) -> Exception:
         """The exception for a Cell without a spiking form."""

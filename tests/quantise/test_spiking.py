@@ -153,6 +153,8 @@ def test_layer_that_is_called_twice_keeps_one_weight():
     assert [p.name for p in snn.get_parameters()] == ["0.weight", "0.bias"]
     assert snn[0] is snn[2] and snn[0] is not dense
     assert thresholds(quantise.to_spiking(nn.ReLU6(), x * 50.0)) == [6.0]
+    unused = quantise.to_spiking(Own(lambda own, x: (own.softmax(x), own.relu(x))[1]), x)
+    assert [type(cell) for cell in unused] == [nn.MultiStep, nn.Readout]
 
 
 def test_spiking_net_exports_to_integers():
@@ -204,6 +206,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     f"{TWICE}, so the": lambda: Own(lambda own, x: own.relu(own.norm(own.dense(own.dense(x))))),
     END: lambda: Own(lambda own, x: own.relu(own.softmax(own.dense(x)))),
     f"{END}; only": lambda: Own(lambda own, x: own.softmax(own.relu(x)) + x),
+    f"{END}; only there": lambda: Own(lambda own, x: (own.softmax(x), own.softmax(own.relu(x)))[1]),
     r"the net \(Own\): its construct does .*: arithmetic": lambda: Own(lambda own, x: own.relu(x) * 2.0),
     r"the net \(Own\): its construct does .*: relu": lambda: Own(lambda own, x: own.dense(ops.relu(x))),
     r"0 \(Dense\) has an activation. Make it a Cell of its own": lambda: Chain(Dense(3, 3, activation="relu")),
@@ -237,6 +240,10 @@ def test_invalid_samples_and_options_are_refused():
     ):
         with pytest.raises(kind, match=words):
             quantise.to_spiking(net, samples, **options)
+    with pytest.raises(
+        ArgumentError, match=r"0 \(Dense\) returns \(4, 3, 3\), .* normalises axis 1, so it cannot be folded"
+    ):
+        quantise.to_spiking(Chain(Dense(3, 3), nn.BatchNorm1d(3), ReLU()), numbers(4, 3, 3))
     sparse = Tensor(np.eye(10, dtype=np.float32))
     with pytest.raises(
         ArgumentError, match=r"is positive for 10 % of its outputs, so percentile=80 of them is 0\. Pass"
