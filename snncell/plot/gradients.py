@@ -30,6 +30,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     Args:
         gradients: a mapping from layer names to the gradient of the loss with respect to the layer's input at every
             step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
     """
     norms = _norms_of(gradients, "gradient_norms")
     axes = drawing.axes_or_new(ax, height=2.2 + 0.05 * len(norms))
@@ -48,7 +49,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
-        ax: the Axes to draw on, by default new Axes. The colour bar takes room from them.
+        ax, title: as for `gradient_norms`. The colour bar takes room from the Axes.
     Raises: ShapeError for layers with different numbers of time steps, which `gradient_norms` can draw.
     """
     by_layer = _norms_of(gradients, "gradient_flow")
@@ -206,6 +207,7 @@ def gradient_to_weight(
 
     Args:
         ratios: a mapping from each weight's name to its ratios, (updates,); or a list of results of `update_ratios`.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         band: the bounds of the shaded band.
     """
     named = _transpose_ratios(ratios)
@@ -235,6 +237,7 @@ def weight_histograms(
 
     Args:
         net: a Cell, or a mapping from names to arrays.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins.
         before: the weights at an earlier time, in the same form, drawn as a dashed outline.
         trained: for a Cell, draw only the Parameters with requires_grad.

@@ -45,6 +45,7 @@ def membrane(
             those before the reset if it also recorded `above` and the threshold is constant, otherwise after it.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         labels: a name for each drawn neuron.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
         neurons: the indices of the neurons to draw. By default all neurons of an array, at most twelve; for a monitor

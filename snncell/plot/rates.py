@@ -31,7 +31,9 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     Args:
         spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array, (T, N) or (T,
             B, ...). Every nonzero element is a spike.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins, from 0 to the highest rate of all layers.
+    Raises: ArgumentError if no layer of the monitor fires.
     """
     rates = _rates_by_layer(spikes, "firing_rates")
     from matplotlib.lines import Line2D
@@ -104,7 +106,7 @@ def dead_and_saturated(
     saturated, and healthy otherwise. A panel of at least two inches also has the fractions in percent next to the bars.
 
     Args:
-        spikes: as for `firing_rates`.
+        spikes, ax, title: as for `firing_rates`.
         dead: the highest rate of a dead neuron. By default only neurons that never fire are dead.
         saturated: the lowest rate of a saturated neuron.
     """

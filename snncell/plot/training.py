@@ -183,6 +183,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
 
     Args:
         search: the result of `train.find_learning_rate`.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
     """
     if not all(hasattr(search, name) for name in (*_PARTS, "suggestion")):
         raise ArgumentError(f"learning_rate_search: takes the result of train.find_learning_rate, not {came(search)}.")

@@ -19,8 +19,11 @@ __all__ = ["ToImage", "ToTimesurface", "ToVoxelGrid"]
 
 @dataclass(frozen=True)
 class ToImage(Transform):
-    """Count all events per pixel and polarity in one image, (P, H, W), or (P, W) for events without y. Counts stop at
-    the largest number of `dtype`.
+    """Count all events per pixel and polarity in one image, (P, H, W), or (P, W) for events without y.
+
+    Args:
+        dtype: of the counts, which stop at its largest number.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     dtype: Dtype = np.int32
@@ -86,6 +89,7 @@ class ToTimesurface(Transform):
         dt: microseconds between surfaces.
         tau: time constant of the decay, in microseconds.
         dtype: a floating dtype.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     Returns: When called, (T, P, H, W), or (T, P, W) for events without y; T = 0 without events.
     Source: Lagorce, Orchard, Galluppi, Shi and Benosman, "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern
     Recognition", TPAMI 2017; here over the whole sensor.

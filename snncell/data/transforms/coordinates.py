@@ -25,7 +25,10 @@ FAR = 2.0**62  # microseconds
 
 @dataclass(frozen=True)
 class TimeAlignment(Transform):
-    """Subtract the time of the first event from all times, so that the recording starts at 0."""
+    """Subtract the time of the first event from all times, so that the recording starts at 0.
+
+    Args: sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     def _of(self, events: Events) -> Events:
         return base.with_columns(events, t=events["t"] - base.span(events)[0]) if len(events) else events.copy()
@@ -33,8 +36,12 @@ class TimeAlignment(Transform):
 
 @dataclass(frozen=True)
 class TimeSkew(RandomTransform):
-    """Scale and shift times: t becomes floor(coefficient t + offset), with offset in microseconds. Each can be two
-    numbers between which it is drawn.
+    """Scale and shift times: t becomes floor(coefficient t + offset).
+
+    Args:
+        coefficient: a factor, or two numbers between which it is drawn.
+        offset: microseconds, or two numbers between which it is drawn.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"coefficient": (-FAR, FAR), "offset": (-FAR, FAR)}
@@ -55,6 +62,7 @@ class TimeJitter(RandomTransform):
         std: standard deviation in microseconds.
         clip_negative: drop events whose times become negative.
         sort_timestamps: sort the events by time again; events of equal times keep their order.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     std: NotNegative
@@ -93,6 +101,7 @@ class Downsample(Transform):
         time_factor: factor for times. For example, 0.001 converts microseconds to milliseconds.
         spatial_factor: one factor for columns and rows, or one for each.
         target_size: (w, h), instead of a spatial factor.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     time_factor: Positive = 1.0
@@ -128,6 +137,7 @@ class SpatialJitter(RandomTransform):
         var_x, var_y: variance of the noise of columns and rows, in pixels^2.
         sigma_xy: covariance of both, with sigma_xy^2 <= var_x var_y.
         clip_outliers: drop events that leave the sensor. By default they stay at its border (in tonic, outside of it).
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     var_x: NotNegative = 1.0
@@ -153,8 +163,11 @@ class SpatialJitter(RandomTransform):
 
 @dataclass(frozen=True)
 class UniformNoise(RandomTransform):
-    """Add `n` noise events at random pixels, polarities and times between the first and the last event, and sort by
-    time. n can be two numbers between which it is drawn.
+    """Add noise events at random pixels, polarities and times between the first and the last event, and sort by time.
+
+    Args:
+        n: the number of added events, or two numbers between which it is drawn.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"n": (0, 1 << 31)}
@@ -176,7 +189,10 @@ class UniformNoise(RandomTransform):
 
 @dataclass(frozen=True)
 class MergePolarities(Transform):
-    """Set all polarities to 0 and P of the sensor size to 1."""
+    """Set all polarities to 0 and P of the sensor size to 1.
+
+    Args: sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     def _of(self, events: Events) -> Events:
         return base.with_columns(events, (*events.sensor_size[:2], 1), p=0)
@@ -198,7 +214,12 @@ class _RandomFlip(RandomTransform):
 
 @dataclass(frozen=True)
 class RandomFlipLR(_RandomFlip):
-    """Flip events horizontally with probability p: x becomes W - 1 - x."""
+    """Flip events horizontally with probability p: x becomes W - 1 - x.
+
+    Args:
+        p: the probability.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     def _flip(self, events: Events) -> Events:
         return base.with_columns(events, x=_mirror(events, "x", 0))
@@ -206,7 +227,12 @@ class RandomFlipLR(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomFlipUD(_RandomFlip):
-    """Flip events, which must have y, vertically with probability p: y becomes H - 1 - y."""
+    """Flip events, which must have y, vertically with probability p: y becomes H - 1 - y.
+
+    Args:
+        p: the probability.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         if not has_rows(events):
@@ -219,8 +245,13 @@ class RandomFlipUD(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomFlipPolarity(_RandomFlip):
-    """Flip the polarities of all events with probability p: polarity q becomes P - 1 - q. All events of a recording
-    flip together, as in tonic's code; tonic's documentation describes flips of single events.
+    """Flip the polarities of all events with probability p: polarity q becomes P - 1 - q.
+
+    All events of a recording flip together, as in tonic's code; tonic's documentation describes flips of single events.
+
+    Args:
+        p: the probability.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -229,8 +260,12 @@ class RandomFlipPolarity(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomTimeReversal(_RandomFlip):
-    """Reverse time with probability p: t becomes max(t) - t, and the last event comes first. By default polarities
-    flip, too, because reversed time turns brightening into darkening.
+    """Reverse time with probability p: t becomes max(t) - t, and the last event comes first.
+
+    Args:
+        p: the probability.
+        flip_polarities: also flip the polarities, because reversed time turns brightening into darkening.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     flip_polarities: bool = True

@@ -90,6 +90,7 @@ class Denoise(Transform):
 
     Args:
         filter_time: microseconds.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     filter_time: Positive
@@ -101,7 +102,12 @@ class Denoise(Transform):
 
 @dataclass(frozen=True)
 class Decimation(Transform):
-    """Keep every n-th event of each pixel, regardless of polarity: the n-th, the 2n-th and so on."""
+    """Keep every n-th event of each pixel, regardless of polarity: the n-th, the 2n-th and so on.
+
+    Args:
+        n: one of n events is kept.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     n: Count
 
@@ -119,6 +125,7 @@ class RefractoryPeriod(RandomTransform):
 
     Args:
         delta: microseconds, or two numbers between which it is drawn.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"delta": (0, LONGEST)}
@@ -134,7 +141,12 @@ class RefractoryPeriod(RandomTransform):
 
 @dataclass(frozen=True)
 class DropEvent(RandomTransform):
-    """Drop a random fraction p of N events: floor(p N + 1/2). p can be two numbers between which it is drawn."""
+    """Drop a random fraction of the events: floor(p N + 1/2) of N.
+
+    Args:
+        p: the fraction, or two numbers between which it is drawn.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     RANGES: ClassVar = {"p": (0.0, 1.0)}
 
@@ -156,6 +168,7 @@ class DropPixel(Transform):
         coordinates: (x, y) of each pixel to drop, or x for events without y.
         hot_pixel_frequency: in Hz. A pixel is dropped if it has more events than this frequency times the time between
             the first and the last event of the recording. Pass this or `coordinates`.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     coordinates: Sequence[Any] | None = None
@@ -195,7 +208,10 @@ def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
 @dataclass(frozen=True)
 class DropEventByTime(RandomTransform):
     """Drop all events in a time interval at a random position between the first event and the last (in tonic, from 0).
-    `duration_ratio` is its length as a fraction of the recording, or two numbers to draw it between.
+
+    Args:
+        duration_ratio: the length of the interval as a fraction of the recording, or two numbers to draw it between.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"duration_ratio": (0.0, 1.0)}
@@ -213,8 +229,11 @@ class DropEventByTime(RandomTransform):
 
 @dataclass(frozen=True)
 class DropEventByArea(RandomTransform):
-    """Drop all events in a rectangle of floor(r W) columns and floor(r H) rows at a random position. `area_ratio` is r,
-    or two numbers between which it is drawn.
+    """Drop all events in a rectangle of floor(r W) columns and floor(r H) rows at a random position.
+
+    Args:
+        area_ratio: r, or two numbers between which it is drawn.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"area_ratio": (0.0, 1.0)}
@@ -236,7 +255,12 @@ class DropEventByArea(RandomTransform):
 
 @dataclass(frozen=True)
 class CropTime(Transform):
-    """Keep the events with `min` <= t <= `max`, in microseconds. Without `max`, there is no latest time."""
+    """Keep the events with `min` <= t <= `max`, in microseconds.
+
+    Args:
+        min, max: the earliest and the latest time; without `max`, there is no latest time.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
+    """
 
     min: int = 0
     max: int | None = None
@@ -248,8 +272,11 @@ class CropTime(Transform):
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Crop the centre of the sensor to `size`, (w, h) or one number for both, or pad it: column x becomes x - floor((W
-    - w) / 2), and rows likewise. Only w counts for events without y.
+    """Crop the centre of the sensor, or pad it: column x becomes x - floor((W - w) / 2), and rows likewise.
+
+    Args:
+        size: (w, h), or one number for both; only w counts for events without y.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     size: Count | tuple[Count, Count]
@@ -262,8 +289,11 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(RandomTransform):
-    """Crop the sensor to `target_size`, (w, h) or one number for both, at a random position. In contrast to tonic, this
-    may be the last column and row. Only w counts for events without y.
+    """Crop the sensor at a random position; in contrast to tonic, this may be the last column and row.
+
+    Args:
+        target_size: (w, h) within the sensor, or one number for both; only w counts for events without y.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     target_size: Count | tuple[Count, Count]
