@@ -199,6 +199,8 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
+        if any(x.dtype.kind == "c" for x in (*values_in(instruction), *instruction.outputs)):
+            return f"kernels have no complex numbers; use two states, real and imaginary parts: {instruction.line}"
         if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
             return f"{instruction.op.name} is not an elementwise operation: {instruction.line}"
     computed = results_of(*schedule.loop)

@@ -180,6 +180,10 @@ def test_explain_names_the_reason_for_step_by_step_and_hoisted_values():
         lambda x: ops.scan(lambda c, x: ((c[0] * 0.5, c[1] + x), None), (C[0], C), x)[0], XS, detail="launches"
     )
     assert "no single kernel, because its values have different shapes: (3,) and (2, 3), a state" in mixed
+    turning = explain(
+        lambda x: ops.scan(lambda c, x: (c * 1j + x, None), C * (1.0 + 0.0j), x)[0], XS, detail="launches"
+    )
+    assert "no single kernel, because kernels have no complex numbers; use two states, real and imagin" in turning
 
 
 @pytest.mark.parametrize(("every", "rows"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])

@@ -308,6 +308,16 @@ def test_example_online_learning():
     assert list(accuracies) == ["e-prop", "random e-prop", "BPTT"] and min(accuracies.values()) > 0.8
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_example_long_memory():
+    found = load("long_memory").main(delay=60, count=512, epochs=(8, 6))
+    for name in ("resonators", "LRU"):
+        recalled, read = found[name]
+        assert recalled > 0.9 and found["LIF"][0] < 0.3  # chance is 0.125
+        assert read > found["LIF"][1] + 0.2
+
+
 @pytest.mark.compiled
 def test_example_long_stream():
     losses, (first, second) = load("long_stream").main(chunks=100)
