@@ -130,6 +130,7 @@ DelayLayer Delay: nn.AxonalDelay
 ElementWiseRecurrentContainer LinearRecurrentContainer: nn.Recurrent(cell, feedback)
 VotingLayer Repeat: nn.CECountLoss(num_classes=...) sums the neurons of each class.
 STDPLearner: nn.STDP, nn.PlasticDense
+OTTTLIFNode SLTTLIFNode: nn.Online(cell, "OTTT") or nn.Online(cell, "SLTT"), for a cell with weights and a neuron.
 """)
 OPS = _read_table("""
 BiasAdd AddN AccumulateNV2 addn: ops.add
