@@ -84,6 +84,7 @@ def to_spiking(
     *,
     percentile: Annotated[float, Within(0.0, 100.0, open_low=True)] = 99.9,
     initial: Probability = 0.5,
+    per_channel: bool = False,
 ) -> Cell:
     """Convert a trained ANN to a spiking network (ann2snn): threshold balancing with the activations of some samples.
 
@@ -111,13 +112,15 @@ def to_spiking(
             values give a better resolution, but limit the largest outputs.
         initial: the initial potential, as a fraction of the threshold: 0.5 rounds to the nearest number of spikes, and
             0 rounds down.
+        per_channel: whether each channel (axis 1) of a ReLU gets its own threshold, which often helps with few steps.
+            Channels with a percentile of 0 get the maximum of the layer.
     Returns: A `SequentialCell` of layers over time, with a `Readout`. With branches, it begins with a Cell for them.
     Raises: ArgumentError for a layer without a spiking form, with its path, the reason, and a fix; for a layer whose
         outputs are 0 or not finite for all samples.
     Source: Diehl et al., "Fast-classifying, high-accuracy spiking deep networks through weight and threshold
         balancing", IJCNN 2015 (maximum); Rueckauer et al., "Conversion of continuous-valued deep networks to efficient
         event-driven networks for image classification", Frontiers in Neuroscience 2017 (percentile, reset by
-        subtraction); Bu et al., ICLR 2022 (initial potential).
+        subtraction); Kim et al., "Spiking-YOLO", AAAI 2020 (per channel); Bu et al., ICLR 2022 (initial potential).
     Example:
         >>> ann = nn.SequentialCell(nn.Dense(3, 8), nn.ReLU(), nn.Dense(8, 2))
         >>> x = ops.uniform((16, 3), 0.0, 1.0)
@@ -140,21 +143,22 @@ def to_spiking(
     for cell, call, before in zip(copies, calls, inputs, strict=True):
         values.append(cell(add_sources(values, before)))
         flow.refuse_axis(call.cell, call.path, values[-1])
-        cells.append(_over_time(cell, call.path, values[-1], percentile, initial))
+        cells.append(_over_time(cell, call.path, values[-1], initial, percentile, per_channel))
     if [*inputs, result] != [(place,) for place in range(len(cells) + 1)]:
         cells = [Branches(cells, inputs, result)]
     return nn.SequentialCell(*cells, nn.Readout("mean"), *(() if flow.softmax is None else (flow.softmax.cell,)))
 
 
-def _over_time(cell: Cell, path: str, out: Tensor, percentile: float, initial: float) -> Cell:
+def _over_time(cell: Cell, path: str, out: Tensor, initial: float, percentile: float, per_channel: bool) -> Cell:
     """The form of a layer over time."""
     if isinstance(cell, RECTIFIERS):
-        theta = _threshold(cell, path, out, percentile)
+        theta = _threshold(cell, path, out, percentile, per_channel)
         return nn.MultiStep(nn.IFNode(v_threshold=theta, v_reset=initial * theta, compare=">="))
     return cell if isinstance(cell, nn.Dense) else nn.TimeDistributed(cell)
 
 
-def _threshold(cell: Any, path: str, out: Tensor, percentile: float) -> Any:
+def _threshold(cell: Any, path: str, out: Tensor, percentile: float, per_channel: bool) -> Any:
+    """The threshold of an activation, for its outputs."""
     if isinstance(cell, QCFS):
         return float(cell.v_threshold.item()) if cell.v_threshold.size == 1 else cell.v_threshold.value()
     values = out.astype(float32).asnumpy()
@@ -166,13 +170,16 @@ def _threshold(cell: Any, path: str, out: Tensor, percentile: float) -> Any:
             f"{name} returns 0 for all samples (a dead layer), so it has no threshold. Pass samples of the training "
             f"data, on the same scale as in training, or train the network again with a lower learning rate."
         )
-    theta = float(np.quantile(values, percentile / 100.0))
-    if theta <= 0.0:
+    axes = tuple(axis for axis in range(out.ndim) if axis != 1) if per_channel else None
+    theta = np.quantile(values, percentile / 100.0, axes)
+    if not theta.any():
         raise _error(
             f"{name} is positive for {100.0 * (values > 0).mean():.2g} % of its outputs, so percentile={percentile:g} "
             f"of them is 0. Pass a higher one; percentile=100 is the maximum, {most:.3g}."
         )
-    return min(theta, 6.0) if isinstance(cell, nn.ReLU6) else theta
+    theta = np.where(theta > 0.0, theta, most)
+    theta = np.minimum(theta, 6.0) if isinstance(cell, nn.ReLU6) else theta
+    return Tensor(theta.reshape((-1, *(1,) * (out.ndim - 2))), float32) if per_channel else float(theta)
 
 
 # --- the calls of the ANN ---------------------------------------------------------------------------------------------

@@ -87,6 +87,18 @@ def test_mean_spikes_of_first_layer_follow_formula(initial):
         assert np.abs(mean - np.clip(z, 0.0, theta)).max() <= theta / steps
 
 
+def test_channels_have_own_thresholds():
+    x = numbers(40, 3, 2, 2) * Tensor(np.array([1.0, 8.0, -1.0], np.float32).reshape(3, 1, 1))  # the last one is silent
+    snn = quantise.to_spiking(nn.ReLU6(), x, percentile=90.0, per_channel=True)
+    first, _, last = (ops.relu(x)[:, channel].asnumpy() for channel in range(3))
+    (theta,) = thresholds(snn)
+    assert theta.shape == (3, 1, 1) and not last.any()
+    np.testing.assert_allclose(theta.asnumpy().ravel(), [np.quantile(first, 0.9), 6.0, 6.0], rtol=1e-6)
+    mean = snn(current(x, 50)).asnumpy()
+    clipped = np.clip(x.asnumpy(), 0.0, theta.asnumpy())
+    assert (np.abs(mean - clipped) <= 1.001 * theta.asnumpy() / 50).all()
+
+
 def test_spiking_net_equals_qcfs_after_as_many_steps_as_levels():
     x = numbers(50, 3, dtype=snncell.float64) * 4.0 - 1.0
     ann = quantise.QCFS(6, np.array([1.5, 0.7, 2.0]), dtype=snncell.float64)
@@ -277,11 +289,15 @@ def test_thresholds_and_outputs_equal_spikingjelly():
     pairs = zip(ann.trainable_params(), peer.parameters(), strict=True)
     for ours, theirs in (*pairs, *statistics):
         ours.set_data(Tensor(theirs.detach().numpy()))
-    for mode, percentile in (("Max", 100.0), ("99%", 99.0)):
-        converted = FXConverter(recipe.RateCodingRecipe([there], mode=mode)).convert(copy.deepcopy(peer))
-        snn = quantise.to_spiking(ann, x, percentile=percentile, initial=0.0)
-        scales = [float(m.scale) for name, m in converted.named_modules() if name.endswith("scaler1")]
-        np.testing.assert_allclose(thresholds(snn), scales, rtol=1e-5)
+    for mode, percentile, each in (("Max", 100.0, False), ("99%", 99.0, False), ("99%", 99.0, True)):
+        settings = recipe.RateCodingRecipe([there], mode=mode, channel_wise=each)
+        converted = FXConverter(settings).convert(copy.deepcopy(peer))
+        snn = quantise.to_spiking(ann, x, percentile=percentile, initial=0.0, per_channel=each)
+        scales = [m.scale.numpy() for name, m in converted.named_modules() if name.endswith("scaler1")]
+        for theta, scale in zip(thresholds(snn), scales, strict=True):
+            own = np.broadcast_to(np.ravel(ops.cast(theta, snncell.float32).asnumpy()), scale.ravel().shape)
+            active = scale.ravel() > 1e-5  # SpikingJelly gives silent channels 1e-6
+            np.testing.assert_allclose(own[active], scale.ravel()[active], rtol=1e-5)
         with torch.no_grad():
             expected = torch.stack([converted(there) for _ in range(12)]).numpy()
         np.testing.assert_allclose(snn[:-1](current(x, 12)).asnumpy(), expected, atol=1e-5)
