@@ -19,9 +19,9 @@ task = run_path(str(Path(__file__).parents[1] / "examples" / "long_memory.py"))
 def main() -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained", sharey=True)
     data, test = (task["pixels"](*part) for part in digits())
-    for place, name in enumerate(task["LAYERS"]):
+    for place, (name, marker) in enumerate(zip(task["LAYERS"], "os^D", strict=True)):
         recalled = np.array([[recall(name, delay, seed) for delay in DELAYS] for seed in SEEDS])
-        (line,) = left.plot(DELAYS, recalled.mean(0), "o-", label=name)
+        (line,) = left.plot(DELAYS, recalled.mean(0), marker=marker, label=name)
         left.fill_between(DELAYS, recalled.min(0), recalled.max(0), alpha=0.2, linewidth=0)
         read = np.array([task["accuracy"](name, data, test, 16, 64, seed) for seed in SEEDS])
         spread = [[read.mean() - read.min()], [read.max() - read.mean()]]
