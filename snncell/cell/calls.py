@@ -75,9 +75,7 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the arrays among the inputs to Tensors, and check the inputs of a package's layer: new args; kwargs in
-    place.
-    """
+    """Convert arrays among the inputs to Tensors, in new args and in kwargs; check inputs of the package's layers."""
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
         args = tuple([Tensor(x) if is_array(x) else x for x in args])
