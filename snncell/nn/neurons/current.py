@@ -102,8 +102,8 @@ class CobaLIFNode(Neuron):
     is constant within a step, so v stays between e_inh and e_exc for any input. The Euler step is Norse's, and is
     stable only for g < 2 tau. x is the net input: excitation and inhibition of the same step cancel before this neuron.
 
-    The defaults are the published neurons, with steps of 1 ms, and potentials (V + 60 mV) / 10 mV: rest at 0, threshold
-    at 1, reversal potentials of 0 and -80 mV, tau of 20 ms, and synapses of 5 and 10 ms.
+    The defaults are those of the paper, with steps of 1 ms and potentials (V + 60 mV) / 10 mV: rest at 0, threshold at
+    1, reversal potentials of 0 and -80 mV, and time constants of 20 ms (membrane), 5 ms and 10 ms (synapses).
 
     Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of one shape.
     Returns: (s, v, g_e, g_i).

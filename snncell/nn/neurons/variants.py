@@ -256,9 +256,9 @@ class TCLIFNode(Neuron):
         v = h - s v_threshold,  d = d - gamma s  reset="subtract"; see `Neuron` for the others, which leave d unchanged
 
     Use it for dependencies over hundreds of steps. This is a semi-implicit Euler step of dd/dt = beta1 v + x, dv/dt =
-    beta2 d: without spikes the compartments oscillate and never leak, because the product of the eigenvalues is 1. With
-    the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2; learnable=("beta1", "beta2")
-    learns the values themselves.
+    beta2 d. Without spikes the compartments oscillate and never leak, because the product of the eigenvalues of a step
+    is 1. With the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2;
+    learnable=("beta1", "beta2") learns the values themselves.
 
     Inputs: x, v, d: the input, and the potentials of soma and dendrite, of one shape.
     Returns: (s, v, d).
@@ -424,8 +424,8 @@ class BalancedResonateNode(Neuron):
 
     Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
     omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. This is an Euler
-    step, which alone would grow by sqrt(1 + omega^2). The root is the largest factor at which it does not grow.
-    `ResonateNode` solves the oscillation exactly, so it needs no such bound.
+    step, and without the root in `keep` it would increase the amplitude by the factor sqrt(1 + omega^2). The root is
+    the largest value without such growth. `ResonateNode` solves the oscillation exactly, so it needs no such bound.
 
     A period has 2 pi / asin(omega) steps. In the paper's units, omega is omega dt, damping is b dt, and jump and
     input_gain are dt, where dt = 0.01. Note that our input_gain is 1 by default.
