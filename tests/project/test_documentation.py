@@ -301,6 +301,23 @@ def test_example_spikformer(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.compiled
+def test_example_two_compartments(tmp_path):
+    file = tmp_path / "accuracies.png"
+    found = load("two_compartments").main(picture=str(file))
+    assert found["LIF, tau 2"] < 0.4 and found["TC-LIF"] > found["LIF, tau 50"] + 0.2  # chance is 0.25
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_example_conv_lstm(tmp_path):
+    file = tmp_path / "frames.png"
+    found = load("conv_lstm").main(updates=150, picture=str(file))
+    assert found["ConvLSTM"] < 0.6 * found["repeat"]
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_example_online_learning():
