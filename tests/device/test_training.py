@@ -163,7 +163,22 @@ def neuron():
     return nn.LIFNode(2.5, decay_input=False, surrogate_function=surrogate.ATan())
 
 
+class DenseStep(nn.Cell):
+    """A dense layer and its neurons: one time step."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.neuron = nn.Dense(3, 2), neuron()
+
+    def construct(self, x, v):
+        return self.neuron(self.dense(x), v)
+
+    def init_state(self, x):
+        return ops.zeros((x.shape[0], 2))
+
+
 NETS = {
+    "Online": lambda: nn.MultiStep(nn.Online(DenseStep(), "RTRL")),
     "Truncated": lambda: nn.MultiStep(nn.Truncated(neuron(), 2)),
     "Truncated Recurrent": lambda: nn.MultiStep(nn.Truncated(nn.Recurrent(neuron(), nn.Dense(3, 3)), 2)),
     "OTTT": lambda: nn.MultiStep(nn.OTTTDense(3, 2)),

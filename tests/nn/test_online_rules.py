@@ -59,6 +59,16 @@ class Adaptive(nn.Cell):
         return s, v - s, 0.9 * a + s + 0.1 * v
 
 
+class Spike(nn.Cell):
+    """A user's spike function without a smooth primitive."""
+
+    def construct(self, x):
+        return (x > 0.0).astype(x.dtype)
+
+    def bprop(self, x, out, dout):
+        return (dout * ops.maximum(1.0 - ops.abs(x), 0.0),)
+
+
 class Turned(nn.Cell):
     """A user's layer with the weight (I, N), as other frameworks store it."""
 
@@ -66,6 +76,7 @@ class Turned(nn.Cell):
         super().__init__()
         self.weight = Parameter(Tensor(random_array(INPUTS, NEURONS, seed=4, low=-0.5, high=1.5)), "weight")
         self.neuron = Adaptive()
+        self.neuron.spike = Spike()
 
     def construct(self, x, v, a):
         return self.neuron(ops.matmul(x, self.weight), v, a)
@@ -152,7 +163,7 @@ EQUAL = {
         ("RTRL",),
     ),
     "two states": (lambda: Layer(Adaptive()), ("RTRL", "full RTRL")),
-    "weight (I, N)": (Turned, ("e-prop",)),
+    "weight (I, N), own spikes": (Turned, ("e-prop",)),
     "recurrent": (Looped, ("full RTRL",)),
     "two layers": (lambda: Deep(Layer(lif()), Layer(lif(), NEURONS)), ("full RTRL",)),
 }
@@ -471,6 +482,18 @@ class Lateral(Layer):
         return self.neuron(self.dense(x) - 0.1 * v.mean(-1, keepdims=True), v)
 
 
+class Packed(Layer):
+    """Neurons with two states in one Tensor."""
+
+    def construct(self, x, both):
+        v, a = both[:, :NEURONS], both[:, NEURONS:]
+        s, v = self.neuron(self.dense(x) - a, v)
+        return s, ops.concat([v, 0.9 * a + s], 1)
+
+    def init_state(self, x):
+        return (ops.zeros((x.shape[0], 2 * NEURONS), "float64"),)
+
+
 class Idle(Layer):
     """A layer with a Parameter that it does not use."""
 
@@ -503,6 +526,7 @@ class Undeclared(nn.Cell):
         (Looped, "RTRL", r"'RTRL' needs neurons that do not.*state 'z' of Looped .*matmul \(.*self\.recurrent.*e-prop"),
         (lambda: Lateral(lif()), "OSTL", "state 'v' of Lateral reaches the states of other neurons by sum .*full RTRL"),
         (lambda: Gated(lif(), has_bias=False), "e-prop", r"dense\.weight' of Gated enters by transpose.*'SLTT'"),
+        (lambda: Packed(lif()), "e-prop", r"'e-prop' cannot follow single neurons through .*rearranges state 'both'"),
         (Idle, "SLTT", r"the step of Idle does not use the Parameter '.*extra'.*requires_grad"),
         (OneResult, "RTRL", r"OneResult.construct took 1 state\(s\), so it must return \(output, \*states\)"),
         (Undeclared, "RTRL", r"Undeclared: construct takes \*args, so the number of states is unknown"),

@@ -799,6 +799,8 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "PlasticDense().weight": ("numbers", lambda: ops.ones((2, 3)) * 0.5),
     "PlasticDense().x_trace": ("numbers", lambda: ops.zeros((2, 3))),
     "PlasticDense().y_trace": ("numbers", lambda: ops.zeros((2, 2))),
+    "Online().x": ("numbers", x23),
+    "Online().states": ("structure", x23),
     "Recurrent().x": ("numbers", x23),
     "Recurrent().out": ("numbers", x23),
     "Recurrent().states": ("structure", x23),
@@ -1094,6 +1096,7 @@ def base(subject: Subject) -> dict[str, Any]:
     for p in arguments_of(subject):
         if p.kind is p.VAR_POSITIONAL:
             if p.name != "states" or subject.name in (
+                "Online()",
                 "PlasticDense()",
                 "Recurrent()",
                 "RecurrentDelay()",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.rules.traced_step import AbstractStep, Entrance, TracedStep
+from snncell.nn.rules.traced_step import COMBINING, AbstractStep, Entrance, TracedStep
 from snncell.ops.control import vmap
 from snncell.tape import structure
 from snncell.tape.primitive import Composite
@@ -118,7 +118,8 @@ class WithinStep:
     """SLTT: only the derivatives within a step, without traces."""
 
     arrays = 1  # for each description of a trace
-    mixes = unreached = True  # whether steps may mix neurons, and whether Parameters may enter by any operation
+    mixes = "yes"  # whether steps may mix neurons: "yes", "no", or "ignored"
+    unreached = True  # whether Parameters may enter by any operation
 
     def __init__(self, name: str, online: Any) -> None:
         self.name, self.online = name, online
@@ -147,16 +148,30 @@ class WithinStep:
                 f"operations use. Use 'SLTT', 'FPTT', 'forward gradient' or 'full RTRL', or set its requires_grad to "
                 f"False."
             )
-        if step.mixing and not self.mixes:
-            state, entry = step.mixing[0]
-            where = f" ({entry.line})" if entry.line else ""
-            raise ArgumentError(
-                f"Online: the rule {self.name!r} needs neurons that do not affect each other's states, but state "
-                f"{_name_of(self.cell, state)} of {who} reaches the states of other neurons by {entry.op.name}{where}. "
-                f"'e-prop' ignores this path; 'full RTRL', for small nets, and 'forward gradient' keep it."
-            )
+        self._refuse_mixing(step)
         traces = self.traces(traced, step, *found)
         return TracePlan(len(states), self.arrays * len(traces), traces)
+
+    def _refuse_mixing(self, step: TracedStep) -> None:
+        """Raise an ArgumentError if the rule cannot follow the states of single neurons."""
+        for state, entry in step.mixing:
+            op: Any = entry.op
+            combines = isinstance(op, COMBINING)
+            if self.mixes == "yes" or (self.mixes == "ignored" and combines):
+                continue
+            where = f" ({entry.line})" if entry.line else ""
+            what = f"state {_name_of(self.cell, state)} of {type(self.cell).__name__}"
+            if combines:
+                raise ArgumentError(
+                    f"Online: the rule {self.name!r} needs neurons that do not affect each other's states, but {what} "
+                    f"reaches the states of other neurons by {op.name}{where}. 'e-prop' ignores this path; "
+                    f"'full RTRL', for small nets, and 'forward gradient' keep it."
+                )
+            raise ArgumentError(
+                f"Online: the rule {self.name!r} cannot follow single neurons through {op.name}{where}, which "
+                f"rearranges {what}. Make each part of the state a state of its own, or use 'full RTRL', 'forward "
+                f"gradient' or 'SLTT'."
+            )
 
     def look(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Any, ...]:
         """Trace a step for the plan."""
@@ -183,7 +198,7 @@ class Eligibility(WithinStep):
 
     def __init__(self, name: str, online: Any) -> None:
         super().__init__(name, online)
-        self.mixes, self.spikes = name in ("e-prop", "OTTT"), name != "OTTT"
+        self.mixes, self.spikes = "ignored" if name in ("e-prop", "OTTT") else "no", name != "OTTT"
 
     def look(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Any, ...]:
         step = TracedStep(self.cell, x, states)
@@ -231,7 +246,7 @@ class Eligibility(WithinStep):
         with record_on(Tape()):  # so that the values for the derivatives are saved
             step = TracedStep(self.cell, x, carried)
             along_states, along_entrances = step.diagonals(self.spikes)
-        if self.mixes:
+        if self.mixes == "ignored":
             step.drop_mixing()
         after = []
         for trace in plan.traces:
@@ -353,8 +368,8 @@ class ThreeFactors(Eligibility):
     arrays = 3
 
     def __init__(self, name: str, online: Any) -> None:
-        super().__init__("e-prop", online)
-        self.name = name
+        super().__init__(name, online)
+        self.mixes = "yes"
 
     def traces(self, traced: AbstractStep, step: TracedStep, *found: Any) -> tuple[Any, ...]:
         post = structure.flatten(step.out)[0][0]

@@ -448,14 +448,13 @@ class Online(Cell):
 
     def construct(self, x: Tensor, *states: Tensor) -> Any:
         plan = self._plan(x)
-        own, traces = states[: plan.states], states[plan.states :]
-        if len(traces) != plan.kept:
+        if len(states) != plan.states + plan.kept:
             raise ArgumentError(
                 f"Online: {type(self.cell).__name__} has {plan.states} state(s), and {show(self.rule)} keeps "
                 f"{plan.kept} trace(s) for it, so pass {plan.states + plan.kept} after x, not {len(states)}. They come "
                 f"from init_state(x), and then from the step before."
             )
-        own, traces = ops.stop_gradient((own, traces))
+        own, traces = ops.stop_gradient((states[: plan.states], states[plan.states :]))
         out, after, traces = self._find_rule().step(plan, x, own, traces)
         return (out, *after, *traces)
 

@@ -7,15 +7,17 @@ product along ones gives the diagonal of a Jacobian. The tape of the step shows 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.cell.cell import Cell
-from snncell.compiler.ir.operations import CAST, Elementwise
-from snncell.compiler.ir.product import Dot
-from snncell.errors import ArgumentError
+from snncell.compiler.ir.operations import CAST, Elementwise, Reduction
+from snncell.compiler.ir.product import Dot, Product
+from snncell.errors import ArgumentError, SnncellError
 from snncell.tape import structure
 from snncell.tape.backward import ancestors, pullback, zeros_of
 from snncell.tape.parameter import Parameter
@@ -26,6 +28,8 @@ from snncell.tape.tracing import Trace
 from snncell.tape.transforms import Recording, full, stop_gradient
 
 WHO = "Online"
+_ELEMENTS = (Elementwise, type(CAST))
+COMBINING = (Product, Reduction, *_ELEMENTS)  # an elementwise operation combines neurons if it broadcasts states
 
 
 class Entrance(NamedTuple):
@@ -89,9 +93,9 @@ class TracedStep:
             parameters = set().union(*(inside.get(parent, ()) for parent in entry.parents))
             if not fresh.isdisjoint(entry.parents) or (isinstance(entry.op, Dot) and not from_states):
                 fresh.add(entry)
-            if entry.op.name == "transpose" and entry.parents[0] in matrices:
+            if entry.parents[0] in matrices and (entry.op.name == "transpose" or entry.op in (CAST, alias)):
                 p, turned = matrices[entry.parents[0]]
-                matrices[entry], inside[entry] = (p, not turned), parameters
+                matrices[entry], inside[entry] = (p, turned != (entry.op.name == "transpose")), parameters
             elif isinstance(entry.op, Dot) and entry.parents[1] in matrices and len(entry.specs[0][0]) == 2:
                 p, turned = matrices[entry.parents[1]]
                 self.entrances.append(Entrance(p, _output(entry), stop_gradient(entry.inputs[0]), turned))
@@ -177,18 +181,34 @@ def _run(cell: Cell, x: Tensor, states: Sequence[Tensor]) -> Any:
     return result
 
 
+def _maps_elements(op: Any) -> bool:
+    return isinstance(op, _ELEMENTS) or op is alias
+
+
 def _output(entry: Entry) -> Tensor:
     (shape, dtype), *_ = entry.specs
     return wrap(np.broadcast_to(np.zeros((), dtype), shape), entry)
 
 
+_ELEMENTWISE: weakref.WeakKeyDictionary[Cell, bool] = weakref.WeakKeyDictionary()  # Cells with a bprop
+
+
 def _is_spike(entry: Entry) -> bool:
-    return getattr(getattr(entry.op, "cell", None), "primitive", None) is not None
+    """True for a spike function: a Cell with a custom gradient that is elementwise."""
+    cell = getattr(entry.op, "cell", None)
+    if cell is None or getattr(cell, "primitive", None) is not None:
+        return cell is not None
+    if cell not in _ELEMENTWISE:
+        _ELEMENTWISE[cell] = False
+        with suppress(SnncellError, TypeError):
+            probe = AbstractStep(cell.construct, [full(0.0, wrap(np.zeros((2, 3), entry.specs[0][1])))])
+            _ELEMENTWISE[cell] = all(_maps_elements(one.op) for one in probe.trace.instructions)
+    return _ELEMENTWISE[cell]
 
 
 def _is_elementwise(entry: Entry, states: Any) -> bool:
     """True if each element of the result depends on one element of each operand that depends on states."""
-    if not (isinstance(entry.op, Elementwise) or entry.op in (CAST, alias) or _is_spike(entry)):
+    if not (_maps_elements(entry.op) or _is_spike(entry)):
         return False
     pairs = zip(entry.parents, entry.indices, strict=True)
     return all(p.specs[i][0] == entry.specs[0][0] for p, i in pairs if p is not None and p in states)
@@ -224,7 +244,7 @@ class AbstractStep:
             seen.add(value)
             if value in constants:
                 waiting.append(constants[value])
-            elif value in self._maker and isinstance(self._maker[value].op, (Elementwise, type(CAST), type(alias))):
+            elif value in self._maker and _maps_elements(self._maker[value].op):
                 waiting += [x for x in self._maker[value].inputs if isinstance(x, Value)]
             else:
                 return False
