@@ -1,4 +1,4 @@
-"""A linear recurrence with learned complex eigenvalues over a long sequence, as in an LRU: loops and parallel scans."""
+"""Long sequences: a linear recurrence with learned complex eigenvalues, as in an LRU, and sliding PSN."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import jax_vjp, snncell_vjp, torch_vjp
+from benchmarks.frameworks import (
+    SuperSpike,
+    jax_vjp,
+    snncell_vjp,
+    spikingjelly_spike,
+    torch_spike,
+    torch_vjp,
+)
 from benchmarks.peers import compile_part
 from benchmarks.row import Contestant, Row
 from snncell import Parameter, Tensor, nn, ops
@@ -109,6 +116,51 @@ def jax_parallel(*arrays: Any) -> Contestant:
     return jax_loop(*arrays, parallel=True)
 
 
+# --- sliding parallel spiking neurons ---------------------------------------------------------------------------------
+
+PSN_SHAPE, PSN_FEW, ORDER = (512, 8, 256), (200, 3, 8), 32  # (T, B, N)
+
+
+def psn_arrays(shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Return x, the gradient of the spikes, and the weights of the last steps, the present one last."""
+    rng = np.random.default_rng(0)
+    x, dout = rng.standard_normal(shape, np.float32) + np.float32(0.5), rng.standard_normal(shape, np.float32)
+    return x, dout, rng.uniform(-0.5, 0.7, ORDER).astype(np.float32)
+
+
+def snncell_psn(x: Any, dout: Any, w: Any) -> Contestant:
+    layer = nn.SlidingPSN(ORDER, surrogate_function=SuperSpike())
+    layer.weight.set_data(Tensor(w))
+    return snncell_vjp(layer, [x], dout, [layer.weight, layer.bias], jitted=True)
+
+
+def spikingjelly_psn(x: Any, dout: Any, w: Any) -> Contestant:
+    from spikingjelly.activation_based import neuron
+
+    layer = neuron.SlidingPSN(ORDER, surrogate_function=spikingjelly_spike(), step_mode="m")
+    del layer.weight, layer.bias
+
+    def net(x: Any, w: Any, bias: Any) -> Any:
+        layer.weight, layer.bias = w, bias
+        return layer(x)
+
+    return torch_vjp(net, [x, w, np.full((), -1.0, np.float32)], dout)
+
+
+def torch_psn(x: Any, dout: Any, w: Any) -> Contestant:
+    """A causal convolution over time, the fastest form for a user of PyTorch."""
+    from torch.nn.functional import conv1d, pad
+
+    spike = torch_spike()
+
+    def net(x: Any, w: Any, bias: Any) -> Any:
+        rows = pad(x.permute(1, 2, 0).reshape(-1, 1, len(x)), (ORDER - 1, 0))
+        h = conv1d(rows, w[None, None]).reshape(*x.shape[1:], -1).permute(2, 0, 1)
+        return spike(h + bias)
+
+    return torch_vjp(net, [x, w, np.full((), -1.0, np.float32)], dout)
+
+
 CONTESTANTS = {
     "snncell": snncell_loop,
     "snncell, checkpoint_every=128": snncell_checkpoints,
@@ -117,5 +169,12 @@ CONTESTANTS = {
     "JAX": jax_loop,
     "JAX, associative_scan": jax_parallel,
 }
-TITLE = "complex linear recurrence, T 16384, batch 4, 64 states"
-ROWS = [Row("lru", TITLE, SHAPE, FEW, arrays, CONTESTANTS, None, "neurons")]
+PSN = {"snncell": snncell_psn, "PyTorch": torch_psn, "SpikingJelly": spikingjelly_psn}
+TITLE, PSN_TITLE = (
+    "complex linear recurrence, T 16384, batch 4, 64 states",
+    "sliding PSN of 32 steps, T 512, 2048 neurons",
+)
+ROWS = [
+    Row("lru", TITLE, SHAPE, FEW, arrays, CONTESTANTS, None, "neurons"),
+    Row("sliding-psn", PSN_TITLE, PSN_SHAPE, PSN_FEW, psn_arrays, PSN, None, "layers"),
+]
