@@ -45,6 +45,10 @@ MultiheadAttention MultiHeadAttention Transformer TransformerEncoder Transformer
 CobaLIF CobaLIFCell ConductanceLIF: nn.CobaLIFNode
 TwoCompartmentLIF TCLIF MultiCompartmentLIF LIFMC: nn.TCLIFNode
 STP TsodyksMarkram TsodyksMakram ShortTermPlasticityCell: nn.ShortTermPlasticity
+S4D S4 S5 SSM: nn.LRU(in_channels, out_channels, state_size, eigenvalue_init="s4d-lin")
+RAFNode RFNode: nn.ResonateNode
+BRF BRFNode BRFCell: nn.BalancedResonateNode
+MaskedPSN: nn.PSN(steps, order)
 SSA: nn.SpikingSelfAttention
 Spikformer SpikingTransformer: nn.SpikformerBlock
 LPPool1d LPPool2d FractionalMaxPool2d MaxUnpool1d MaxUnpool2d: nn.AvgPool2d, nn.MaxPool2d
