@@ -313,8 +313,9 @@ def fold(net: Cell) -> Cell:
         net: contains `SequentialCell`s in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or a subclass directly
             follows a Dense, Conv1d or Conv2d. Both may be in a `TimeDistributed`. Your own construct should call such a
             `SequentialCell` as a whole, because the positions of its Cells change.
-    Raises: ArgumentError if a normalisation does not follow such a layer, or has statistics for each step or of the
-        batch; if a layer is used twice; if the network is prepared already, or has no batch normalisation.
+    Raises: ArgumentError if a normalisation does not follow such a layer, is over another axis than its outputs, or
+        has statistics for each step or of the batch; if a layer is used twice; if the network is prepared already, or
+        has no batch normalisation. A folded Dense raises a ShapeError if its outputs have another number of axes.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
     Example:
@@ -352,6 +353,7 @@ def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
         if isinstance(norm, BatchStatistics) and isinstance(before, LAYERS):
             chain = [members[place - 1], (name, cell)]
             refuse_fold(norm, before, [(f"{path}.{n}" if path else n, c) for n, c in chain], uses)
+            _match_axes(norm, before, chain, path)
             scale_layer(before, norm)
             folded.append(place)
     for place in reversed(folded):
@@ -363,6 +365,22 @@ def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
 
 def _inside(cell: Cell) -> Cell:
     return cell.cell if isinstance(cell, nn.TimeDistributed) else cell
+
+
+def _match_axes(norm: Any, layer: Any, chain: list[tuple[str, Cell]], path: str) -> None:
+    """Raise if a normalisation is not over the axis of the layer's outputs. For a Dense this depends on its input, so
+    the Dense will raise when it is called.
+    """
+    in_time = [isinstance(cell, nn.TimeDistributed) for _, cell in chain]
+    axis = norm.kept[0] + in_time[1] - in_time[0]  # as the layer counts them
+    dense = isinstance(layer, nn.Dense)
+    if axis < 1 or (norm.kept[0] + 1 not in norm.dims if dense else axis > 1):
+        name = name_of_cell(f"{path}.{chain[1][0]}" if path else chain[1][0], norm)
+        raise _error(
+            f"{name} normalises another axis than that of the outputs of the {type(layer).__name__} before it."
+        )
+    if dense:
+        layer.axes = axis + 1
 
 
 def refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:

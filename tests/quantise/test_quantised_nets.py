@@ -12,7 +12,7 @@ import pytest
 
 import snncell as ms
 from snncell import Parameter, Tensor, amp, nn, ops, quantise, surrogate, testing, train
-from snncell.errors import ArgumentError, NirError
+from snncell.errors import ArgumentError, NirError, ShapeError
 from snncell.monitoring import energy
 from snncell.nn.time.multistep import initial_states
 
@@ -447,6 +447,11 @@ FOLDS: dict[str, tuple[str, Callable[[], Any]]] = {
     "activation": ("or an activation", lambda: nn.SequentialCell(nn.Dense(2, 2, activation="relu"), BN(2))),
     "batch": ("statistics of each batch", lambda: nn.SequentialCell(nn.Dense(2, 2), BN(2, use_batch_statistics=True))),
     "channels": ("has 3 channels, but the layer before it 2", lambda: nn.SequentialCell(nn.Dense(2, 2), BN(3))),
+    "axis": (
+        "normalises another axis than that of the outputs",
+        lambda: nn.SequentialCell(nn.Dense(2, 2), nn.BatchNorm2d(2)),
+    ),
+    "time": ("normalises another axis", lambda: nn.SequentialCell(nn.TimeDistributed(nn.Dense(2, 2)), BN(2))),
     "steps": ("statistics for each step", lambda: nn.SequentialCell(nn.Dense(2, 2), nn.BatchNormThroughTime(2, T))),
     "prepared": ("Call fold first", lambda: Q.prepare(nn.SequentialCell(nn.Dense(2, 2), BN(2)), Q.Binary())),
 }
@@ -457,6 +462,15 @@ def test_errors_of_folding_name_normalisation(case: str) -> None:
     text, make = FOLDS[case]
     with pytest.raises(ArgumentError, match=text):
         Q.fold(make())
+
+
+def test_folded_dense_refuses_outputs_on_another_axis_than_normalisation() -> None:
+    """(B, C, L) has the outputs of a Dense on axis 2, and BatchNorm1d normalises axis 1 of the same length."""
+    folded = Q.fold(nn.SequentialCell(nn.Dense(5, 4), BN(4)))
+    with pytest.raises(ShapeError, match="must have 2 axes, because fold moved a batch normalisation over axis 1"):
+        folded(ops.ones((3, 4, 5)))
+    ordered = nn.SequentialCell(nn.Dense(5, 4), nn.TimeDistributed(BN(4)))
+    np.testing.assert_allclose(Q.fold(ordered)(ops.ones((3, 2, 5))), ordered(ops.ones((3, 2, 5))), rtol=1e-5)
 
 
 def test_shared_layer_is_not_folded() -> None:

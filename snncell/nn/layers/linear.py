@@ -49,6 +49,7 @@ class Dense(Cell):
     activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
+    axes: int | None = None  # of x, if `quantise.fold` has folded in a normalisation, which is over a fixed axis
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
@@ -63,6 +64,11 @@ class Dense(Cell):
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
                 f"{self.in_channels}."
+            )
+        if self.axes not in (None, x.ndim):
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}, but must have {self.axes} axes, because fold moved a batch "
+                f"normalisation over axis {self.axes - 1} into this layer, whose outputs are on the last axis."
             )
         out, activation = ops.matmul(x, self.weight.T), cast(Any, self.activation)
         if self.has_bias:
