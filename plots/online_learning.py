@@ -28,14 +28,14 @@ def main() -> Figure:
     layers = [Layer(dense=nn.Dense(32, 32, ops.normal((32, 32), 0.2, 0.8)), neuron=nn.LIFNode(4.0)) for _ in range(4)]
     figure, axes = plt.subplots(1, 3, figsize=(7.0, 2.2), layout="constrained")
     sizes = [(n, 40) for n in (1, 2, 3, 4)], [(2, t) for t in (5, 10, 20, 40, 80)]
-    for rule in ("e-prop", "OTTT", "SLTT"):
+    for rule, style in {"e-prop": "o-", "OTTT": "s--", "SLTT": "^:"}.items():
         online, rest = [nn.Online(layer, rule) for layer in layers], (signal, layers[0].dense.weight)
         for k in (0, 1):
             pairs = [[direction(cells[:n], x[:t], *rest) for cells in (layers, online)] for n, t in sizes[k]]
-            axes[k].plot([size[k] for size in sizes[k]], [float((a * b).sum()) for a, b in pairs], "o-")
+            axes[k].plot([size[k] for size in sizes[k]], [float((a * b).sum()) for a, b in pairs], style)
             axes[k].set(xlabel=("layers", "steps")[k], ylabel="cosine similarity")
-        axes[2].loglog((1, 1e4), [sum(state.size * 4 for state in online[0].init_state(x[0]))] * 2, label=rule)
-    axes[2].loglog((1, 1e4), (512, 512e4), "k--", label="BPTT")  # the potentials, as `explain` shows
+        axes[2].loglog((1, 1e4), [sum(state.size * 4 for state in online[0].init_state(x[0]))] * 2, style, label=rule)
+    axes[2].loglog((1, 1e4), (512, 512e4), "k-.", label="BPTT")  # the potentials, as `explain` shows
     axes[2].set(xlabel="steps", ylabel="bytes")
     axes[2].legend(frameon=False, fontsize=7)
     return figure
