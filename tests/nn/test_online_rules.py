@@ -59,6 +59,19 @@ class Adaptive(nn.Cell):
         return s, v - s, 0.9 * a + s + 0.1 * v
 
 
+class Quadratic(nn.Cell):
+    """A neuron whose decay depends on its state, so that its neurons have different traces."""
+
+    def __init__(self):
+        super().__init__()
+        self.spike = surrogate.ATan()
+
+    def construct(self, x, v):
+        v = 0.9 * v - 0.1 * v * v + x
+        s = self.spike(v - 1.0)
+        return s, v - ops.stop_gradient(s)
+
+
 class Spike(nn.Cell):
     """A user's spike function without a smooth primitive."""
 
@@ -154,14 +167,13 @@ def differ(mine, theirs):
 
 # --- equal to BPTT, where theory says so ------------------------------------------------------------------------------
 
+TAU = Tensor(random_array(NEURONS, seed=5, low=2.0, high=5.0))
 ALL = ("RTRL", "OSTL", "e-prop", "OTTT", "full RTRL")
 EQUAL = {
     "LIF, detached reset": (lambda: Layer(lif(detach_reset=True)), ALL),
     "LIF": (lambda: Layer(lif()), ("RTRL", "full RTRL")),
-    "LIF, reset to zero, tau": (
-        lambda: Layer(lif(Tensor(random_array(NEURONS, seed=5, low=2.0, high=5.0)), reset="zero", learnable="tau")),
-        ("RTRL",),
-    ),
+    "LIF, reset to zero, tau": (lambda: Layer(lif(TAU, reset="zero", learnable="tau")), ("RTRL",)),
+    "quadratic": (lambda: Layer(Quadratic()), ("RTRL",)),
     "two states": (lambda: Layer(Adaptive()), ("RTRL", "full RTRL")),
     "weight (I, N), own spikes": (Turned, ("e-prop",)),
     "recurrent": (Looped, ("full RTRL",)),
@@ -220,6 +232,8 @@ def test_traces_of_weights_are_shared_only_if_all_neurons_have_the_same():
         (Layer(lif(detach_reset=True)), "RTRL", 1),
         (Layer(lif()), "OTTT", 1),
         (Layer(lif()), "RTRL", NEURONS),
+        (Layer(lif(TAU, detach_reset=True)), "RTRL", NEURONS),
+        (Layer(lif(TAU, detach_reset=True, learnable="tau")), "RTRL", NEURONS),
         (Layer(lif(reset="zero", detach_reset=True)), "RTRL", NEURONS),
     ):
         assert (BATCH, width, INPUTS) in [state.shape for state in nn.Online(cell, rule).init_state(x)]
