@@ -3,6 +3,7 @@ effect close to the reversal potential of 6, and inhibition divides the potentia
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,7 +14,7 @@ from snncell import Tensor, nn
 RATES, STEPS = np.linspace(0.0, 1.0, 41, dtype=np.float32), 400  # input per step
 
 
-def steady(neuron: nn.Neuron, inhibition: float) -> np.ndarray:
+def steady(neuron: nn.Neuron, inhibition: float) -> Any:
     """Return the last potential for each rate."""
     excitation = np.where(np.arange(STEPS)[:, None] % 2, RATES, 0.0)  # inhibition comes in the other steps
     x = excitation - np.where(np.arange(STEPS)[:, None] % 2, 0.0, inhibition)

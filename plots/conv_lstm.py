@@ -3,6 +3,7 @@ last frame alone does not show where they fly.
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +13,7 @@ import snncell
 from snncell import Tensor, nn
 
 
-def videos(rng: np.random.Generator, count: int) -> np.ndarray:
+def videos(rng: np.random.Generator, count: int) -> Any:
     """Frames (10, B, 1, 12, 12) of squares of 3 x 3 pixels."""
     start, t = rng.integers(0, 18, (2, count)), np.arange(10)[:, None]
     rows, columns = ((np.arange(12) - abs((one + t) % 18 - 9)[..., None]) // 3 == 0 for one in start)

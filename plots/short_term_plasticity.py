@@ -3,6 +3,7 @@ half a second later. A spike acts with the strength u r, the product of the two 
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +17,7 @@ STEPS = 1000  # of 1 ms
 class Recorded(nn.ShortTermPlasticity):
     """Return the states next to the strength of the spike."""
 
-    def construct(self, x: Tensor, u: Tensor, r: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    def construct(self, x: Tensor, u: Tensor, r: Tensor) -> Any:
         y, u, r = super().construct(x, u, r)
         return (y, u, r), u, r
 

@@ -3,6 +3,7 @@ Dendrite and soma exchange the charge without a leak, so they oscillate until la
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,13 +13,13 @@ from snncell import Tensor, nn
 
 
 class WithDendrite(nn.TCLIFNode):
-    def construct(self, x: Tensor, v: Tensor, d: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    def construct(self, x: Tensor, v: Tensor, d: Tensor) -> Any:
         s, v, d = super().construct(x, v, d)
         return (s, v, d), v, d
 
 
 class WithPotential(nn.LIFNode):
-    def construct(self, x: Tensor, v: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def construct(self, x: Tensor, v: Tensor) -> Any:
         s, v = self.fired(self.charge(x, v), None)
         return (s, v), v
 

@@ -2,7 +2,7 @@
 
 from benchmarks.row import Row
 from benchmarks.rows import (
-    attention,
+    blocks,
     converted,
     convolution,
     delays,
@@ -22,7 +22,7 @@ MODULES = (
     linear,
     spiking_nets,
     convolution,
-    attention,
+    blocks,
     converted,
     neurons,
     online,

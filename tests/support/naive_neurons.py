@@ -145,10 +145,12 @@ def adaptive(world, x, v, a, alpha, rho, beta, jump, subtracts):
     return s, v, rho * a + jump * s
 
 
-def coba(world, x, v, g_e, g_i, tau, alpha_e, alpha_i, e_exc, e_inh, v_rest, scheme):
+def coba(world, x, v, g_e, g_i, tau, alpha_e, alpha_i, e_exc, e_inh, v_rest, scheme, order):
     """The membrane equation in the form of its currents; the exponential scheme solves it for constant conductances."""
-    g_e = g_e * alpha_e + (x if x > 0.0 else 0.0)
-    g_i = g_i * alpha_i + (-x if x < 0.0 else 0.0)
+    jump_e, jump_i = (x, 0.0) if x > 0.0 else (0.0, -x)
+    if order == "jump decay read":
+        jump_e, jump_i = jump_e * alpha_e, jump_i * alpha_i
+    g_e, g_i = g_e * alpha_e + jump_e, g_i * alpha_i + jump_i
     slope = -(1.0 + g_e + g_i) / tau
     rise = ((v_rest - v) + g_e * (e_exc - v) + g_i * (e_inh - v)) / tau
     h = v + rise * (1.0 if scheme == "euler" else math.expm1(slope) / slope)

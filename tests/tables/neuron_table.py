@@ -90,8 +90,20 @@ NEURONS: dict[str, Entry] = {
     "CUBA of Norse": Entry(nn.CubaLIFNode, CUBA | {"order": "jump read decay"}, naive.cuba, (-0.3, 0.9), TWO),
     "CUBA of sinabs": Entry(nn.CubaLIFNode, CUBA | {"order": "jump decay read"}, naive.cuba, (-0.3, 1.5), TWO),
     "CUBA, read first": Entry(nn.CubaLIFNode, CUBA | {"order": "read decay jump"}, naive.cuba, (-0.3, 1.2), TWO),
-    "COBA": Entry(nn.CobaLIFNode, COBA | {"scheme": "exponential"}, naive.coba, (-0.5, 1.2), (*TWO, (0.0, 0.4))),
-    "COBA of Norse": Entry(nn.CobaLIFNode, COBA | {"scheme": "euler"}, naive.coba, (-0.5, 1.2), (*TWO, (0.0, 0.4))),
+    "COBA": Entry(
+        nn.CobaLIFNode,
+        COBA | {"scheme": "exponential", "order": "decay jump read"},
+        naive.coba,
+        (-0.5, 1.2),
+        (*TWO, (0.0, 0.4)),
+    ),
+    "COBA of Norse": Entry(
+        nn.CobaLIFNode,
+        COBA | {"scheme": "euler", "order": "jump decay read"},
+        naive.coba,
+        (-0.5, 1.5),
+        (*TWO, (0.0, 0.4)),
+    ),
     "Alpha": Entry(
         nn.AlphaNode,
         {"alpha": 0.85, "beta": 0.6},

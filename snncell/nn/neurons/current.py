@@ -122,6 +122,9 @@ class CobaLIFNode(Neuron):
     e_inh: Any = field(-2.0, FINITE, "inhibitory reversal potential")
     v_rest: Any = field(0.0, FINITE, "resting potential, the reversal potential of the leak")
     scheme: str = field("exponential", ("exponential", "euler"), "the discretisation of the membrane equation")
+    order: str = field(
+        ORDERS[0], ORDERS, "order in which conductances decay, jump by the input, and are read", quiet=True
+    )
     reset = field("value")
     starts = "v_rest"
     other_states = (0.0, 0.0)
@@ -129,8 +132,9 @@ class CobaLIFNode(Neuron):
     def construct(self, x: Tensor, v: Tensor, g_e: Tensor, g_i: Tensor) -> tuple[Tensor, ...]:
         v, late = self.recall(v)
         x = self.gained(x)
-        g_e, g_i = self.alpha_e * g_e + ops.relu(x), self.alpha_i * g_i + ops.relu(-x)
-        g, current = 1.0 + g_e + g_i, add_rest(self.e_exc * g_e + self.e_inh * g_i, self.v_rest)
+        e, g_e = synapse(g_e, ops.relu(x), self.alpha_e, self.order)
+        i, g_i = synapse(g_i, ops.relu(-x), self.alpha_i, self.order)
+        g, current = 1.0 + e + i, add_rest(self.e_exc * e + self.e_inh * i, self.v_rest)
         if self.scheme == "euler":
             h = v + (current - g * v) / self.tau
         else:

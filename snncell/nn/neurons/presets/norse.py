@@ -58,7 +58,7 @@ absent(
     "norse",
     adjoint="the backward pass is always compiled from the step, so there is nothing to choose.",
     hidden_size="a neuron is one step: nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
-    CobaLIF='nn.CobaLIFNode(scheme="euler") has its equations, with constants per step and conductances in g_l.',
+    CobaLIF='nn.CobaLIFNode(scheme="euler", order="jump decay read") has its equations, with conductances in g_l.',
     LIFMC="nn.TCLIFNode has two compartments; docs/write-your-neuron.md shows how to write others.",
     LIFEx="nn.WithSynapse(nn.EIFNode(...)) has its equations, with constants per step.",
 )
