@@ -15,6 +15,7 @@ from snncell.compiler.passes.simplify import canonical_program
 from snncell.errors import SnncellError
 from snncell.monitoring.layers import WEIGHTED
 from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
+from snncell.nn.attention import SpikingSelfAttention
 from snncell.nn.layers.linear import Dense
 from snncell.nn.layers.norm import BatchStatistics, LayerNorm
 from snncell.nn.layers.norm_over_time import NeuNorm
@@ -357,8 +358,12 @@ def mean_steps(lengths: Array | None, steps: int) -> float:
 
 
 def find_uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
-    """Paths of weights that are not counted. Weights of normalisations are left out, because they can be folded."""
+    """Paths of weights and of attention products that are not counted.
+
+    Weights of normalisations are left out, because they can be folded.
+    """
+    products = [f"{name} (q k^T v)" for name, cell in net.cells_and_names() if isinstance(cell, SpikingSelfAttention)]
     norms = [cell for _, cell in net.cells_and_names() if isinstance(cell, (BatchStatistics, LayerNorm, NeuNorm))]
     known = {id(parameter) for cell in [*counted, *norms] for parameter in cell.get_parameters()}
     found = [(name, p) for name, p in net.parameters_and_names() if len(p.shape) > 1 and id(p) not in known]
-    return tuple(name for name, _ in found if not name.endswith("bias"))
+    return (*(name for name, _ in found if not name.endswith("bias")), *products)

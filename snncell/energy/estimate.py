@@ -94,8 +94,8 @@ class Energy:
         mean_steps: the mean number of steps of a sample, without padding; only these are counted.
         reuse: True if dense products read each weight once per pass.
         layers: a mapping from paths to the energies of layers with weights and of neurons, in the order of their calls.
-        uncounted: paths of weights that belong to no counted layer; the estimate leaves out their products and
-            accesses.
+        uncounted: paths of weights that belong to no counted layer, and of attention layers. The estimate leaves out
+            the products and accesses of these weights, and the products of q, k and v.
         untraced: neurons with equations that could not be traced; their arithmetic is not counted.
         unseen: spiking layers that run their time steps internally, and are not counted.
     """
@@ -196,7 +196,7 @@ def in_units(joules: float) -> str:
 
 
 _HEAD = ("layer", "MACs", "ACs", "updates", "bytes moved", "spiking", "dense", "one pass")
-_LEFT_OUT = ("weights not counted", "spiking layers not counted", "equations not counted")
+_LEFT_OUT = ("products not counted", "spiking layers not counted", "equations not counted")
 
 
 def _rows(energy: Energy) -> list[list[str]]:

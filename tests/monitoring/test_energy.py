@@ -426,8 +426,14 @@ def test_untraceable_neuron_is_named():
 def test_weights_inside_neurons_are_counted_and_named():
     net = nn.SequentialCell(nn.Dense(6, 5), nn.PSN(4))
     found = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6))
-    assert found.uncounted == ("1.weight",) and repr(found).endswith("weights not counted: 1.weight")
+    assert found.uncounted == ("1.weight",) and repr(found).endswith("products not counted: 1.weight")
     assert found.counts().multiplications == 20 * 4  # each step sees all four
+
+
+def test_products_of_attention_are_named_as_not_counted():
+    net = nn.SequentialCell(nn.SpikingSelfAttention(8, 2), nn.Dense(8, 3))
+    found = monitoring.energy(net, ops.ones((3, 2, 4, 8)))
+    assert found.uncounted == ("0 (q k^T v)",) and repr(found).endswith("products not counted: 0 (q k^T v)")
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------
