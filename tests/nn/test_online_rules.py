@@ -199,6 +199,12 @@ def test_eprop_is_bptt_with_constant_recurrent_spikes(kind):
     close(gradients(kind(), "e-prop"), gradients(kind(cut=True)))
 
 
+def test_eprop_keeps_paths_of_a_neuron_beside_a_mean_of_all():
+    lateral, cut = Lateral(lif()), Lateral(lif())
+    cut.cut = True
+    close(gradients(lateral, "e-prop"), gradients(cut, "RTRL"))
+
+
 def test_eprop_equals_the_layer_of_eprop():
     cell = Looped()
     settings = {"decay": 0.8, "adaptation": 0.3, "adaptation_decay": 0.9, "surrogate_function": surrogate.ATan()}
@@ -489,11 +495,30 @@ class Gated(Layer):
         return self.neuron(ops.matmul(x, ops.tanh(self.dense.weight).T), *states)
 
 
-class Lateral(Layer):
-    """Neurons that inhibit each other."""
+class Through(Layer):
+    """A layer with an operation between its product and its neurons, or on a threshold of each neuron."""
+
+    def __init__(self, function, threshold=False):
+        super().__init__(lif(), has_bias=False)
+        self.function = function
+        if threshold:
+            self.threshold = Parameter(Tensor(random_array(NEURONS, 1)), "threshold")
 
     def construct(self, x, v):
-        return self.neuron(self.dense(x) - 0.1 * v.mean(-1, keepdims=True), v)
+        current = self.dense(x)
+        if hasattr(self, "threshold"):
+            return self.neuron(current - self.function(self.threshold), v)
+        return self.neuron(self.function(current), v)
+
+
+class Lateral(Layer):
+    """Neurons that inhibit each other. `cut` removes the gradient of the inhibition."""
+
+    cut = False
+
+    def construct(self, x, v):
+        mean = v.mean(-1, keepdims=True)
+        return self.neuron(self.dense(x) - 0.1 * (ops.stop_gradient(mean) if self.cut else mean), v)
 
 
 class Packed(Layer):
@@ -540,6 +565,10 @@ class Undeclared(nn.Cell):
         (Looped, "RTRL", r"'RTRL' needs neurons that do not.*state 'z' of Looped .*matmul \(.*self\.recurrent.*e-prop"),
         (lambda: Lateral(lif()), "OSTL", "state 'v' of Lateral reaches the states of other neurons by sum .*full RTRL"),
         (lambda: Gated(lif(), has_bias=False), "e-prop", r"dense\.weight' of Gated enters by transpose.*'SLTT'"),
+        (lambda: Through(lambda c: c - c.mean(-1, keepdims=True)), "e-prop", r"weight' of Through enters by sum"),
+        (lambda: Through(lambda c: ops.tanh(c) @ READOUT @ READOUT.T), "RTRL", r"weight' of Through enters by matmul"),
+        (lambda: Through(lambda c: ops.flip(c, (1,))), "OTTT", r"dense\.weight' of Through enters by flip"),
+        (lambda: Through(lambda p: p.T, threshold=True), "RTRL", "'cell.threshold' of Through enters by sub"),
         (lambda: Packed(lif()), "e-prop", r"'e-prop' cannot follow single neurons through .*rearranges state 'both'"),
         (Idle, "SLTT", r"the step of Idle does not use the Parameter '.*extra'.*requires_grad"),
         (OneResult, "RTRL", r"OneResult.construct took 1 state\(s\), so it must return \(output, \*states\)"),

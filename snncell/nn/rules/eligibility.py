@@ -369,11 +369,12 @@ class ThreeFactors(Eligibility):
 
     def __init__(self, name: str, online: Any) -> None:
         super().__init__(name, online)
-        self.mixes = "yes"
+        self.mixes, self.unreached = "yes", True
 
     def traces(self, traced: AbstractStep, step: TracedStep, *found: Any) -> tuple[Any, ...]:
         post = structure.flatten(step.out)[0][0]
-        rest = [p for p in step.parameters if all(p is not e.parameter or e.pre is None for e in step.entrances)]
+        ends = [e.parameter for e in step.entrances if e.pre is not None and e.source.shape == post.shape]
+        rest = [p for p in step.parameters if all(p is not end for end in ends)]
         if rest:
             raise ArgumentError(
                 f"Online: STDP changes weights of synapses, and cannot learn {', '.join(repr(p.name) for p in rest)} "

@@ -85,12 +85,15 @@ class TracedStep:
         states: dict[Any, set[int]] = {s._entry: {i} for i, s in zip(self.floats, self.sources, strict=True)}
         inside: dict[Any, set[Parameter]] = {entry: {p} for entry, p in own.items()}
         matrices: dict[Any, tuple[Parameter, bool]] = {entry: (p, True) for entry, p in own.items() if p.ndim == 2}
+        products: dict[Any, set[Parameter]] = {}  # weights whose products enter an entry through elementwise operations
+        live = set(states)  # entries with a derivative along a state or a product
         fresh = {self.x}  # entries that depend on the input of this step
         for entry in self.entries:
             if entry not in relevant or entry.op is None or entry in states:
                 continue
             from_states = set().union(*(states.get(parent, ()) for parent in entry.parents))
             parameters = set().union(*(inside.get(parent, ()) for parent in entry.parents))
+            of_matrices = [matrices[parent] for parent in entry.parents if parent in matrices]
             if not fresh.isdisjoint(entry.parents) or (isinstance(entry.op, Dot) and not from_states):
                 fresh.add(entry)
             if entry.parents[0] in matrices and (entry.op.name == "transpose" or entry.op in (CAST, alias)):
@@ -99,18 +102,28 @@ class TracedStep:
             elif isinstance(entry.op, Dot) and entry.parents[1] in matrices and len(entry.specs[0][0]) == 2:
                 p, turned = matrices[entry.parents[1]]
                 self.entrances.append(Entrance(p, _output(entry), stop_gradient(entry.inputs[0]), turned))
+                self._lose(entry, entry.parents[:1], states, inside, products)
                 self._cut_at(entry, from_states, states, fresh)
-                if not from_states:
-                    self.elsewhere |= dict.fromkeys(inside.get(entry.parents[0], ()), entry.op.name)
-            elif _is_elementwise(entry, states):
+                products[entry] = {p}
+                live.add(entry)
+            elif _is_elementwise(entry, live) and not any(turned is False for _, turned in of_matrices):
                 states |= {entry: from_states} if any(parent in states for parent in entry.parents) else {}
                 inside[entry] = parameters
-            elif any(parent in states for parent in entry.parents):
-                self._cut_at(entry, from_states, states, fresh)
+                products[entry] = set().union(*(products.get(parent, ()) for parent in entry.parents))
+                live |= set() if live.isdisjoint(entry.parents) else {entry}
             else:
-                self.elsewhere |= dict.fromkeys(parameters, entry.op.name)
+                self._lose(entry, entry.parents, states, inside, products)
+                if any(parent in states for parent in entry.parents):
+                    self._cut_at(entry, from_states, states, fresh)
         constants = set().union(*(inside.get(row._entry, ()) for row in self.rows))
         self.entrances += [Entrance(p, wrap(p._data, p._entry)) for p in self.parameters if p in constants]
+
+    def _lose(self, entry: Entry, parents: Sequence[Any], states: Any, *parameters: Any) -> None:
+        """Note the Parameters that no trace can follow through an operation, as they do not come with a state."""
+        for of_entries in parameters:
+            for parent in parents:
+                for p in () if states.get(parent) else of_entries.get(parent, ()):
+                    self.elsewhere.setdefault(p, entry.op.name)
 
     def _cut_at(self, entry: Entry, from_states: set[int], states: Any, fresh: set[Any]) -> None:
         """Let no derivative of the states go through this operation; note it if it mixes neurons."""
@@ -206,12 +219,12 @@ def _is_spike(entry: Entry) -> bool:
     return _ELEMENTWISE[cell]
 
 
-def _is_elementwise(entry: Entry, states: Any) -> bool:
-    """True if each element of the result depends on one element of each operand that depends on states."""
+def _is_elementwise(entry: Entry, live: Any) -> bool:
+    """True if each element of the result depends on one element of each operand that is live."""
     if not (_maps_elements(entry.op) or _is_spike(entry)):
         return False
     pairs = zip(entry.parents, entry.indices, strict=True)
-    return all(p.specs[i][0] == entry.specs[0][0] for p, i in pairs if p is not None and p in states)
+    return all(p.specs[i][0] == entry.specs[0][0] for p, i in pairs if p is not None and p in live)
 
 
 # --- a step without values --------------------------------------------------------------------------------------------
