@@ -302,6 +302,16 @@ def test_example_spikformer(tmp_path):
 
 
 @pytest.mark.compiled
+def test_example_synaptic_depression(tmp_path):
+    file = tmp_path / "drive.png"
+    found = load("synaptic_depression").main(picture=str(file))
+    rises = {name: [found[name, group][0] for group in ("slow", "fast")] for name in ("constant", "depressing")}
+    assert rises["constant"][1] > 4.0 * rises["constant"][0]
+    assert 0.6 < rises["depressing"][1] / rises["depressing"][0] < 1.4
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.compiled
 def test_example_two_compartments(tmp_path):
     file = tmp_path / "accuracies.png"
     found = load("two_compartments").main(picture=str(file))
