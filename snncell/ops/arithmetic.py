@@ -78,7 +78,7 @@ def isnan(x: Any) -> Any:
     return x != x
 
 
-@elementwise("test")
+@elementwise("test", complex_numbers=True)
 def isfinite(x: Any) -> Any:
     """True where x is neither infinite nor NaN."""
     return x - x == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops, train
+from snncell import Parameter, Tensor, nn, ops, testing, train
 
 # PyTorch adds the eps of RMSProp outside of the root, and that of AdaMax to each |gradient|. With 0 they are equal.
 OPTIMISERS = {
@@ -63,6 +63,19 @@ def test_clipped_steps_equal_torch(torch, name):
         other.step()
         for mine, their in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(mine.asnumpy(), their.detach().numpy(), rtol=1e-9, atol=1e-11)
+
+
+def test_gradients_of_real_and_imaginary_parts_pass_the_check():
+    starts, target = problem()
+    matrix, (re, im) = Tensor(starts[0]), map(Tensor, (starts[1].real, starts[1].imag))
+    testing.check_grads(lambda re, im: loss_of(matrix, re + im * 1j, Tensor(starts[2]), Tensor(target), ops), re, im)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_loss_scaling_finds_overflow_in_both_parts(bad):
+    finite = snncell.amp.all_finite
+    assert finite([Tensor([1.0 + 2.0j])]).item()
+    assert not finite([Tensor([complex(bad, 0.0)])]).item() and not finite([Tensor([complex(0.0, bad)])]).item()
 
 
 def test_complex_parameters_are_saved_and_their_kinds_stay(tmp_path):
