@@ -31,7 +31,7 @@ def rate(
         gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt f_max.
         first_spike_time: no spikes occur before this step.
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
-    random number equals x, so that 0 fires once in 2^24 draws.
+    random number equals x. An input of 0 therefore fires once in 2^24 draws.
     Example:
         >>> snncell.encode.rate([[0.0, 1.0]], 3).tolist()
         [[[0.0, 1.0]], [[0.0, 1.0]], [[0.0, 1.0]]]
@@ -47,9 +47,10 @@ def rate(
 
 
 def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
-    """Delta modulation: spikes where a sequence changes by a threshold.
+    """Delta modulation: a spike at each step at which a sequence changes by a threshold or more.
 
-    It is 1 if x[t] - x[t-1] >= threshold, and with `off_spike` -1 if <= -threshold. Use it for audio and other signals.
+    The output is 1 if x[t] - x[t-1] >= threshold, and with `off_spike` -1 if x[t] - x[t-1] <= -threshold. Use it for
+    audio and other signals.
 
     Args:
         x: (T, B, ...), any values; the first axis is time.
@@ -104,15 +105,16 @@ def population(
     """Population coding: responses of Gaussian receptive fields, r_n = exp(-(x - c_n)^2 / (2 width^2)).
 
     Use it for scalar inputs, because several neurons resolve a value better than one. The responses are in (0, 1], so
-    you can pass them to other encoders. For example, `rate(population(x, 8), steps=50)` fires in proportion, and
-    `latency(population(x, 8), 50, linear=True, normalize=True)` fires earlier the better a centre fits.
+    you can pass them to other encoders. For example, with `rate(population(x, 8), steps=50)` a neuron fires more often,
+    and with `latency(population(x, 8), 50, linear=True, normalize=True)` earlier, the closer x is to its centre.
 
     Args:
         x: (B, ...) in [low, high].
         neurons: N, the number of receptive fields per value.
         steps: T, to repeat the responses over time as currents; None adds no time axis.
-        low, high: the first and the last centre. The centres are equally spaced; a single neuron has the middle.
-        width: the standard deviation of a field; None is the distance between centres (high - low for one) / 1.5.
+        low, high: the first and the last centre. The centres are equally spaced; that of a single neuron is the middle.
+        width: the standard deviation of a field. None divides the distance between two centres by 1.5 (for a single
+            neuron, high - low by 1.5).
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002 (beta = 1.5); PopEncoder of SpikingJelly has these centres, and its `std` is `width`.
@@ -169,16 +171,18 @@ def lif(
     reset: str | None = "zero",
     decay_input: bool = True,
 ) -> Tensor:
-    """Encode each value by a LIF neuron that it drives as a constant current.
+    """Encode each value by a LIF neuron that gets it as a constant current.
 
-    The spikes are regular, without noise, and more frequent for larger x. With decay_input and reset="zero" a neuron
-    fires first after tau ln(x / (x - v_threshold)) steps, and never if x <= v_threshold.
+    The spikes are regular, without noise, and more frequent for larger x. With decay_input=True, the potential after n
+    steps is x (1 - (1 - 1 / tau)^n). For tau > 1 the first spike comes in step n, the smallest integer above
+    ln(x / (x - v_threshold)) / -ln(1 - 1 / tau), and never if x <= v_threshold. If tau is long, n is about
+    tau ln(x / (x - v_threshold)), as in continuous time.
 
     Args:
         x: (B, ...), any values.
         steps: T.
         tau, v_threshold, reset, decay_input: see `nn.LIFNode`; tau is in steps.
-    Returns: 0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
+    Returns: 0 and 1 in the dtype of x, (T, B, ...); differentiable by means of the neuron's surrogate.
     Source: constant_current_lif_encode of Norse.
     Example:
         >>> snncell.encode.lif([0.5, 2.0, 20.0], 8, tau=4.0).asnumpy().sum(0).tolist()
@@ -221,24 +225,26 @@ def latency(
         t = t0 + min(tau (1 - x), tau (1 - theta))      linear
 
     With normalize, the first formula is scaled so that the last spike of the whole input comes at steps - 1; in the
-    second, tau is steps - 1 - t0. convention="spikingjelly" always fills all steps:
+    second, tau is replaced by steps - 1 - t0. convention="spikingjelly" always fills all steps:
 
         t = steps - 1 - ln(a x + 1), a = e^(steps - 1) - 1
         t = (steps - 1) (1 - x)                         linear
 
     Use it if few spikes must carry the information. Combine normalize=True with linear=True, because snnTorch's
-    normalised logarithm puts most spikes early: over 8 steps, 0.1 fires at step 0. Halves round to even.
+    normalised logarithm puts most spikes early: over 8 steps, 0.1 fires at step 0. `round` rounds halves to the even
+    number.
 
     Args:
-        x: (B, ...) in [0, 1]. Under `snncell.jit`, spikes after the last step are dropped.
-        steps: T; with `bypass` it can be None, and the last spike then comes at the last step.
+        x: (B, ...) in [0, 1].
+        steps: T. With `bypass` it can be None: T is then chosen so that the latest spike is in the last step.
         linear: whether t falls linearly with x.
         normalize: whether to scale the times to all steps.
         threshold: in (0, 1); values at or below it fire last.
         tau: time constant in steps.
         first_spike_time: the earliest step of a spike.
         clip: whether values below the threshold do not fire.
-        bypass: whether to drop spikes after the last step; otherwise they are an error.
+        bypass: whether to drop spikes after the last step. Otherwise they are an error; `snncell.jit` always drops
+            them.
         convention: "snntorch" or "spikingjelly".
     Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
     Example:

@@ -58,23 +58,26 @@ class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
     Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor works in
-    eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. Loops over time stay
-    one kernel, whose additional results are the records. The first call with a monitor is traced and compiled again.
+    eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. A loop over time
+    is still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
 
-    A layer is a neuron at one place of the network: in `nn.MultiStep`, in `ops.scan`, in a Python loop over time, or
-    `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For example, the neuron of
-    `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
+    A layer is a neuron Cell (with all its neurons) at one place of the network: in `nn.MultiStep`, in `ops.scan`, in a
+    Python loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For example,
+    the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
+
+    Select layers for `spikes`, `v`, `above` and `grad`: True for all, or a layer's name, a Cell, a Cell that contains
+    layers, or a list of these.
 
     Args:
         net: the network. Each call of it starts a new record. If you call only parts of it, one record holds the calls
             of all parts.
-        spikes: the output of each neuron at each step (the first output if there are several). True selects all layers.
-            You can also pass a name, a Cell, a Cell that contains layers, or a list of these; also in the next three.
+        spikes: the output of each neuron at each step (the first output if there are several).
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
         above: the spike function's input: in snncell's neurons, the potential before the reset minus the threshold.
         grad: the gradient with respect to the input current of the neuron at each step, through all later steps. You
             must compute the gradient within the context; a second gradient replaces the first.
-        inputs: the inputs of Dense and Conv layers, and the steps of neurons. `costs`, `synops` and `energy` need them.
+        inputs: the inputs of Dense and Conv layers, for `costs` and `synops`, and the number of updates of neurons, for
+            `energy`.
             The options `neurons` and `samples` do not limit them.
         every: record only each `every`-th step, to save memory.
         neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. In a layer of
@@ -91,7 +94,7 @@ class Monitor:
     contain the values of the padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
-    the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
+    the part that you select by `every`, `neurons` and `samples`, and only the last `calls` calls.
     Raises: ArgumentError for a network without neurons, or a monitor within another one; RecordError if you read a
         quantity that was not recorded, with the reason; ShapeError if a layer was called with several shapes.
     Example:
@@ -151,7 +154,7 @@ class Monitor:
 
     @property
     def spikes(self) -> Recorded:
-        """The output of each layer in the last call, (T, B, ...)."""
+        """The output of each layer in the last call only, (T, B, ...). Earlier calls are in `calls`."""
         return Recorded(self, "spikes", self._last)
 
     @property
@@ -177,8 +180,9 @@ class Monitor:
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer, or None: the Cell with a bprop whose input is `above`, else the neuron's own
-        one.
+        """The spike function of a layer, or None if it has none.
+
+        It is the Cell that got `above` as input, or else the spike function that the neuron contains.
         """
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):
@@ -252,8 +256,8 @@ class Monitor:
             if unseen and self._recorder.inputs and not call.order:
                 raise RecordError(
                     f"monitor: there are no operations to count. These layers are not counted, because they run their "
-                    f"time steps themselves: {unseen}. Call the network within the monitor. It needs another layer, "
-                    f"such as nn.Dense or a neuron in nn.MultiStep."
+                    f"time steps themselves: {unseen}. To count operations, the network needs a layer such as nn.Dense "
+                    f"or a neuron in nn.MultiStep, and you must call it within the monitor."
                 )
             mend = "None of them ran" if call.order else "Call the network within the monitor"
             mend = mend if self._recorder.inputs else "Use monitor(net, inputs=True)"
@@ -286,7 +290,8 @@ class Monitor:
             return self._why_no_gradient(name)
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
-            return "It did not fire." if fires else "It has no spike function (a Cell with a bprop)."
+            called = "The last call did not call its spike function: its output is its potential, or it was not called."
+            return called if fires else "It has no spike function (a Cell with a bprop)."
         return "The last call did not record it."
 
     def _why_no_gradient(self, name: str) -> str:

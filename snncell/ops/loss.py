@@ -261,7 +261,7 @@ def triplet_margin_loss(
     """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), with a distance d.
 
     Args:
-        anchor, positive, negative: vectors of one shape (..., D); d is their distance along the last axis.
+        anchor, positive, negative: vectors of the same shape (..., D); d is their distance along the last axis.
         margin: how much closer to the anchor the positive should be.
         p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
         eps: keeps the distance of equal vectors above 0, because its derivative at 0 is taken as 0.

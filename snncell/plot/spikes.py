@@ -42,7 +42,8 @@ def raster(
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. Each class has a line, and a short piece of it is next to its rows.
+            Axes are the last Axes of the figure. Each class has a line, and a short piece of this line marks its
+            rows.
     Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
         ArgumentError for a layer that does not fire, or NaN.
     """
@@ -153,8 +154,9 @@ def psth(
 ) -> Any:
     """Peri-stimulus time histogram (PSTH): spikes per neuron and step over time, with the standard error as a band.
 
-    A bin of `width` steps shows r = (number of spikes in it) / (rows * steps in it). The band is r +- s / sqrt(rows),
-    with s the standard deviation of r over the rows. Rows are the neurons of (T, N), or the samples of (T, B, ...).
+    Rows are the neurons of (T, N), or the samples of (T, B, ...). A bin of `width` steps shows the rate r = (number of
+    spikes in it) / (rows * steps in it), for samples also divided by the number of neurons. The band is
+    r +- s / sqrt(rows), with s the standard deviation of the rows' rates.
 
     Args:
         spikes, ax, title, layer: as for `raster`, without a default title.
@@ -224,7 +226,8 @@ def animate(
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step is below.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step's number is
+            below the plane.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample (0 for a monitor).

@@ -33,7 +33,7 @@ def constant(default: float, meaning: str, range: Range = POSITIVE) -> Any:
 
 
 class Surrogate(Ranged, Cell):
-    """Base class of spike functions: 1 where x > 0, else 0, in the dtype of x, with a custom gradient.
+    """Base class of spike functions: 1 if x > 0, else 0, in the dtype of x, with a custom gradient.
 
     A subclass defines two methods: `primitive(x)`, a smooth function, and `bprop(x, out, dout)`, which returns
     `(dout * derivative,)`. You can compare the two by `testing.check_bprop`. `surrogate.smooth()` runs the primitive.

@@ -1,4 +1,8 @@
-"""Smooth surrogate gradients: sigmoids, bell curves, long and exponential tails, and an escape rate."""
+"""Smooth surrogate gradients: sigmoids, bell curves, long and exponential tails, and an escape rate.
+
+`construct` is the step function of the forward pass, and `bprop` the surrogate gradient of the backward pass.
+`primitive` is an antiderivative of the surrogate gradient. `testing.check_bprop` and `surrogate.smooth()` use it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ __all__ = [
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
     """Sigmoid surrogate gradient with sharpness 5, from MindSpore's guide to custom gradients.
 
-    construct: 1 where x > 0, else 0, as float32, or as float64 where x is; primitive: sigmoid(5 x);
+    construct: 1 if x > 0, else 0, in float32 (in float64 if x is float64); primitive: sigmoid(5 x);
     bprop: 5 s (1 - s) with s = sigmoid(5 x).
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     Elsewhere: Sigmoid(alpha=5) of snncell and SpikingJelly.
@@ -56,7 +60,8 @@ class Sigmoid(Surrogate):
     Source: Zenke and Vogels, "The remarkable robustness of surrogate gradient learning", Neural Computation 2021.
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
-        snnTorch: sigmoid(slope=25), where slope is alpha; in 1.0.0 it is NaN instead of 0 where slope x < -88.
+        snnTorch: sigmoid(slope=25), where slope is alpha. In snnTorch 1.0.0, the gradient is NaN instead of 0 if
+            slope * x < -88.
     Example:
         >>> print(grad(snncell.surrogate.Sigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.961 1.    0.071]
@@ -100,11 +105,14 @@ class ATan(Surrogate):
 class Tanh(Surrogate):
     """Tanh surrogate gradient: the squared hyperbolic secant, which is 1 at the threshold for any sharpness.
 
-    primitive: tanh(alpha x) / alpha + 1 / 2, which rises by 2 / alpha, the area under the derivative
+    primitive: tanh(alpha x) / alpha + 1 / 2
     derivative: 1 - tanh(alpha x)^2
+
+    From -inf to inf the primitive rises by 2 / alpha, not by 1, because this is the area under the derivative.
+
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere:
-        Norse: method="tanh" with its alpha.
+        Norse: method="tanh", with the same alpha.
         Spyx: tanh(k=1), where k is alpha, written as 4 / (e^(-k x) + e^(k x))^2.
     Example:
         >>> print(grad(snncell.surrogate.Tanh())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -186,10 +194,12 @@ class MultiGaussian(Surrogate):
     derivative: (1 + h) N(x; 0, sigma^2) - h N(x; sigma, (s sigma)^2) - h N(x; -sigma, (s sigma)^2)
     primitive: the same sum of (erf((x - mean) / (deviation sqrt(2)))) / 2, plus 1 / 2
 
-    The derivative is negative far from the threshold. The primitive rises by 1 - h, the area under the derivative.
+    The derivative is negative far from the threshold. From -inf to inf the primitive rises by 1 - h, not by 1, because
+    this is the area under the derivative.
 
-    Source: as for `Gaussian`, whose code multiplies by gamma, Scaled(MultiGaussian(), 0.5).
-    Elsewhere: MultiGaussian(mu=0, sigma=0.5, h=0.15, s=6) in sinabs; for its grad_scale see Scaled.
+    Source: as for `Gaussian`. The code of that paper multiplies the derivative by gamma = 0.5. For that, use
+    Scaled(MultiGaussian(), 0.5).
+    Elsewhere: MultiGaussian(mu=0, sigma=0.5, h=0.15, s=6) in sinabs; for its grad_scale use `Scaled`.
     Example:
         >>> print(grad(snncell.surrogate.MultiGaussian())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.86  0.878 0.087]
@@ -215,8 +225,11 @@ class MultiGaussian(Surrogate):
 class FastSigmoid(Surrogate):
     """Fast sigmoid surrogate gradient, as in SuperSpike: 1 at the threshold for any slope.
 
-    primitive: x / (1 + slope |x|) + 1 / 2, which rises by 2 / slope, the area under the derivative
+    primitive: x / (1 + slope |x|) + 1 / 2
     derivative: 1 / (1 + slope |x|)^2
+
+    From -inf to inf the primitive rises by 2 / slope, not by 1, because this is the area under the derivative.
+
     Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
     Computation 2018, where the slope is beta.
     Elsewhere:
@@ -242,10 +255,11 @@ class FastSigmoid(Surrogate):
 class SparseFastSigmoid(Surrogate):
     """Sparse fast sigmoid: `FastSigmoid` cut off, so that neurons far from their threshold get no gradient.
 
-    primitive: y / (1 + slope |y|) + 1 / 2 with y = x limited to [-bound, bound]
-    derivative: 1 / (1 + slope |x|)^2 where |x| < bound, else 0
+    primitive: y / (1 + slope |y|) + 1 / 2, with y = clip(x, -bound, bound)
+    derivative: 1 / (1 + slope |x|)^2 if |x| < bound, else 0
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
-    Elsewhere: SFS(slope=25, B=1) in snnTorch, whose derivative is 0 near the threshold: it is kept only for x > B.
+    Elsewhere: SFS(slope=25, B=1) in snnTorch. There, the derivative is 0 near the threshold,
+    because it is kept only for x > B.
     Example:
         >>> print(grad(snncell.surrogate.SparseFastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.082 1.    0.   ]
@@ -268,10 +282,13 @@ class SparseFastSigmoid(Surrogate):
 class SuperSpike(Surrogate):
     """SuperSpike surrogate gradient of fixed sharpness with a height.
 
-    primitive: alpha x / (1 + |x|) + 1 / 2, which rises by 2 alpha, the area under the derivative
+    primitive: alpha x / (1 + |x|) + 1 / 2
     derivative: alpha / (1 + |x|)^2
+
+    From -inf to inf the primitive rises by 2 alpha, not by 1, because this is the area under the derivative.
+
     Source: as for `FastSigmoid`.
-    Elsewhere: note that the name SuperSpike stands for three functions.
+    Elsewhere: note that frameworks use the name SuperSpike for three different functions.
         SpikingJelly: SuperSpike(alpha=1), where alpha is the height.
         Norse: method="super", its default, ignores alpha: SuperSpike(1).
         Spyx: superspike(k=25), where k is a sharpness: FastSigmoid(25).
@@ -322,7 +339,7 @@ class NonzeroSignLogAbs(Surrogate):
     The primitive is unbounded, because the area under the published derivative is infinite.
 
     Source: SpikingJelly; Fang et al., Science Advances 2023.
-    Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly, whose primitive is smaller by 1 / 2.
+    Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly. Its primitive is smaller by 1 / 2.
     Example:
         >>> print(grad(snncell.surrogate.NonzeroSignLogAbs())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.909 1.    0.5  ]
@@ -342,10 +359,13 @@ class NonzeroSignLogAbs(Surrogate):
 class Algebraic(Surrogate):
     """Algebraic sigmoid surrogate gradient: 1 at the threshold for any width.
 
-    primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2, which rises by 2 alpha, the area under the derivative
+    primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2
     derivative: (1 + (x / alpha)^2)^(-3/2)
+
+    From -inf to inf the primitive rises by 2 alpha, not by 1, because this is the area under the derivative.
+
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
-    Elsewhere: method="circ" with its alpha in Norse.
+    Elsewhere: method="circ" in Norse, with the same alpha.
     Example:
         >>> print(grad(snncell.surrogate.Algebraic())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.985 1.    0.354]

@@ -33,10 +33,15 @@ def check_grads(
     <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the backward
     pass. All inputs and Parameters are moved together first, and then each one separately.
 
-    If they differ, the check compares the worst array entry by entry (up to 64 entries, found by bisection). It then
-    searches for the cause by experiments. It checks each custom bprop alone, at the inputs of the failed run. It
-    removes `ops.stop_gradient`, everywhere and at one place at a time. It checks each Cell alone. The first axis of an
-    input counts as time if it is as long as a time loop, or as the number of calls of a Cell.
+    If they differ, the check compares the worst array entry by entry. From an array of more than 64 entries, it chooses
+    64 by bisection: it halves the array and continues with the half that differs more. Then it searches for the cause
+    by experiments. It checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through
+    `ops.stop_gradient`, everywhere and at one place at a time. It checks each Cell alone. To name the time step of an
+    error, it takes the first axis of an input as time if it is as long as a time loop, or as the number of calls of a
+    Cell.
+
+    A spike is a step function, so finite differences contradict its surrogate gradient. Check a spiking network within
+    `with snncell.surrogate.smooth():`, which replaces each spike by its primitive.
 
     At a kink several gradients are correct, for example for equal values in a max-pooling window. The gradients are
     then compared at random points near the inputs. If these are at kinks, too, the array counts as not checked.

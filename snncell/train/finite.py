@@ -90,8 +90,9 @@ def infinite_gradient(
 ) -> str:
     """Describe the first infinite gradient or loss of some batches at the weights from before an epoch; "" for none.
 
-    The gradient by an input (T, B, ...) locates the overflow. The backward pass runs from the last time step to the
-    first, so it overflows at the last step whose gradient is not finite. The Parameters keep their present values.
+    The gradient with respect to an input (T, B, ...) locates the overflow. The backward pass runs from the last time
+    step to the first, so it overflows at the last step whose gradient is not finite. The Parameters keep their present
+    values.
     """
     now = values_of([parameter for parameter, _ in before])
     measured = measure(net, loss, None)

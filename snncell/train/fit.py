@@ -111,33 +111,38 @@ def fit(
             can have fewer batches.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. `fit`
-            skips steps without finite gradients; records contain the next "loss_scale" and the number "skipped".
-        monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
+            skips steps without finite gradients. The record of an epoch then contains "loss_scale", the scale of the
+            next step, and "skipped", the number of skipped steps.
+        monitor: the name of a number in the records, such as "test_loss". At the end `fit` restores the weights of the
+            best epoch: the largest accuracy, "top5" and the like, or the smallest of any other number.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`, also for the order of their calls.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
-            Ctrl-C (KeyboardInterrupt) or SIGTERM takes effect at once, as does the first one without a checkpoint.
-        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
-            moments, step, sample order and log continue with the same bits, also within an epoch.
+            signal interrupts `fit` at once. Without a checkpoint, the first signal does.
+        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The training
+            then gives the same bits as without an interruption, also within an epoch: weights, moments, step number,
+            sample order and log are restored.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
             the host then works in parallel without a thread. For other data, pass True only if batches do not depend
-            on the previous step, for example on weights. They may draw snncell's random numbers, which stay the same.
+            on the previous step, for example on weights. Batches may draw snncell's random numbers: `prefetch` does not
+            change these numbers.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of
             ranks gives the same bits. A single call of a loss or metric gets one shard, so a mean that it computes is
             over this shard only. Rank 0 writes files. If a rank stops, all stop.
         test: an older name of `validation`.
-    Returns: A `Result`, with the history.
+    Returns: A `Result`, with the history. Its `best` is the record of the final weights: those of the best epoch with
+        `monitor` or `patience`, else of the last epoch.
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
-            Parameter is not finite: NaN potentials do not spike, so the loss can stay finite. With a
+            Parameter is not finite (the loss can be finite then, because NaN potentials do not spike). With a
             `DynamicLossScaler`, also if gradients are not finite at its smallest scale; with a constant scale, if they
             are not finite in all steps of an epoch. If the data contain NaN, the message says where. The checkpoint of
             the previous epoch stays on disk.

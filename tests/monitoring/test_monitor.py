@@ -756,7 +756,7 @@ def test_missing_record_raises_with_reason():
     with pytest.raises(errors.RecordError, match=r"an earlier one has: m\.calls\[1\]\['grad'\]\['layer1'\]"):
         kept.grad["layer1"]
     assert kept.calls[1]["grad"]["layer1"].shape == (T, B, 6)
-    with pytest.raises(errors.RecordError, match="It did not fire"):
+    with pytest.raises(errors.RecordError, match="did not call its spike function"):
         m.above["readout"]
     with pytest.raises(errors.RecordError, match="no spikes of 'layer1' were recorded"):
         snncell.monitor(net, spikes=False, v=True).rates("layer1")

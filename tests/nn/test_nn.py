@@ -46,7 +46,7 @@ def test_dense_accepts_an_activation_name_or_cell(rng):
 
 
 def test_dense_shape_errors_name_the_layer():
-    with pytest.raises(ShapeError, match=r"Dense\(input_channels=3.*shape \(2, 5\).*last axis.*in_channels = 3"):
+    with pytest.raises(ShapeError, match=r"Dense\(in_channels=3.*shape \(2, 5\).*last axis.*in_channels = 3"):
         nn.Dense(3, 4)(ops.ones((2, 5)))
     with pytest.raises(ShapeError, match=r"Dense\(.*shape \(\)"):
         nn.Dense(3, 4)(Tensor(1.0))

@@ -62,8 +62,8 @@ class Dense(Cell):
     def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.shape[-1:] != (self.in_channels,):
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
-                f"{self.in_channels}."
+                f"{type(self).__name__}(in_channels={self.in_channels}, out_channels={self.out_channels}): the input "
+                f"has shape {x.shape}; its last axis must have length in_channels = {self.in_channels}."
             )
         if self.axes not in (None, x.ndim):
             raise ShapeError(

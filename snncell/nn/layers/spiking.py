@@ -91,7 +91,7 @@ class SynapseFilter(Ranged, Cell):
         learnable: whether to train the time constant.
         scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which needs tau above 1.
-    Inputs: x, i: the input and the state, of one shape.
+    Inputs: x, i: the input and the state, of the same shape.
     Returns: (i, i).
     Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1; SpikingJelly, SynapseFilter.
     Example:

@@ -96,7 +96,7 @@ class SpikeTimes(Cell):
 
 @with_fields
 class SmoothSpikeCount(Cell):
-    """Smooth spike count of a window of time, with exact gradients by spike times: (B, N, K) -> (B, N).
+    """Smooth spike count of a window of time, with exact gradients of spike times: (B, N, K) -> (B, N).
 
         n = sum_k sigmoid((window - t_k) / width),   dn / dt_k = -s_k (1 - s_k) / width,   s_k the k-th term
 
@@ -105,7 +105,8 @@ class SmoothSpikeCount(Cell):
     window. n becomes the true count for a small width. You can use n as scores of `CrossEntropyLoss` or logits of
     `MSELoss`. For losses of trains (T, B, N), n.expand_dims(0) is a train of one step.
 
-    - A spike moves by its gradient only within some widths of the end. A tenth to a third of the window works well.
+    - The gradient moves a spike only if it is within some widths of the end. A tenth to a third of the window works
+      well.
     - n jumps where a spike appears or disappears because the potential only just reaches the threshold. Its gradient
       does not include this jump.
     - A missing spike has the time inf, counts 0 and has no gradient. `bump_weights` wakes silent neurons.
@@ -378,7 +379,7 @@ class VanRossumLoss(ReducibleLoss):
     costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; a spike that is d steps late costs
     2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates the kernel.
 
-    Inputs: outputs, targets: spikes (T, B, ...), of one shape; lengths: as for `CERateLoss`.
+    Inputs: outputs, targets: spikes (T, B, ...), of the same shape; lengths: as for `CERateLoss`.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
     Example:
         >>> spikes, target = Tensor([[1.0], [0.0], [0.0]]), Tensor([[0.0], [0.0], [0.0]])

@@ -1,7 +1,8 @@
 """Losses of spike counts, firing rates and membrane potentials over time, (T, B, C).
 
-With `num_classes`, neurons form equal groups in order (population coding), one group per class, which counts together.
-With `lengths`, (B,), steps after the end of a sample do not count, so padding does not change its loss.
+With `num_classes` (population coding), the output neurons are split, in order, into groups of equal size, one group per
+class. The outputs of a group are summed. With `lengths`, (B,), steps after the end of a sample do not count, so padding
+does not change its loss.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class CERateLoss(CrossEntropyOverTime):
         labels: integers (B,) in [0, C).
         lengths: integers (B,), the number of steps of each sample, by default T.
     Raises: ShapeError, DTypeError, ArgumentError for labels that do not fit the outputs.
-    Source: ce_rate_loss of snnTorch, which ignores `population_code`, and does not divide by the sum of weights.
+    Source: ce_rate_loss of snnTorch, which ignores `population_code` and does not divide by the sum of class weights.
     Example:
         >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -133,9 +134,11 @@ class CERateLoss(CrossEntropyOverTime):
 
 @with_fields
 class TETLoss(CrossEntropyOverTime):
-    """Temporal efficient training (TET): cross entropy at each step, plus the squared distance from one potential.
+    """Temporal efficient training (TET): cross entropy at each step, and squared distance from a target phi.
 
         (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
+
+    The second term is the mean squared distance of all outputs from a target potential phi.
 
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
@@ -173,7 +176,8 @@ class CECountLoss(CrossEntropyOverTime):
     Use it to count spikes. With potentials and label_smoothing=0.3 it is integral_crossentropy of Spyx.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: ce_count_loss of snnTorch; this one divides by the sum of weights, like PyTorch's NLLLoss.
+    Source: ce_count_loss of snnTorch. Unlike it, this loss divides by the sum of class weights, as PyTorch's NLLLoss
+    does.
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
         >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
@@ -193,7 +197,8 @@ class CECountLoss(CrossEntropyOverTime):
 class CEMaxMembraneLoss(CrossEntropyOverTime):
     """Cross entropy of the maximum potentials over time: CE(max_t u[t], y).
 
-    Use it with a readout that does not spike, such as `LINode`. Steps of equal height share the gradient.
+    Use it with a readout that does not spike, such as `LINode`. If several steps have the same maximum, the gradient
+    is divided equally among them.
 
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
@@ -239,7 +244,8 @@ class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T.
 
     The target n is floor(T correct_rate) for the label's neuron and floor(T incorrect_rate) for the others. With
-    num_classes, the neurons of a class count together, and n is multiplied by their number.
+    num_classes, the spikes of the m neurons of a class are summed, and n is floor(T m correct_rate) or floor(T m
+    incorrect_rate).
 
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
@@ -271,8 +277,8 @@ class MSERateLoss(_TargetRateLoss):
     The target r is correct_rate for the label and incorrect_rate for others. A class has the mean rate of its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate, at most 1,
-    with the number of spikes sparsity T. Here, pass correct_rate = sparsity.
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares a rate, which
+    is at most 1, with a number of spikes, sparsity * T. Here both are rates: pass correct_rate = sparsity.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625

@@ -112,7 +112,7 @@ class GaussianNLLLoss(ReducibleLoss):
 
     Use it if the network also predicts its uncertainty, var.
 
-    Inputs: logits, labels, var: of one shape.
+    Inputs: logits, labels, var: of the same shape.
     """
 
     full: bool = field(False, meaning="whether to add the constant log(2 pi) / 2")
@@ -295,7 +295,7 @@ class CosineEmbeddingLoss(ReducibleLoss):
 class TripletMarginLoss(ReducibleLoss):
     """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin); see `ops.triplet_margin_loss`.
 
-    Inputs: anchor, positive, negative: vectors (..., D) of one shape.
+    Inputs: anchor, positive, negative: vectors (..., D) of the same shape.
     """
 
     p: Positive = field(2.0, meaning="the order of the distance d")

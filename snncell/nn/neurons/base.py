@@ -113,11 +113,12 @@ class Neuron(Membrane):
     A subclass computes the charged potential h from the input x and the state v. `Neuron` then fires and resets:
 
         s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
-        v = h - s v_threshold                    reset="subtract"
+        v = h - s * v_threshold                  reset="subtract"
         v = (1 - s) h + s v_reset                reset="value", or "zero" (v_reset = 0)
         v = h                                    reset=None
 
-    A neuron computes one time step: called with the input x and its states, all of one shape, it returns (s, *states).
+    A neuron computes one time step. Called with the input x and its states, all of the same shape, it returns
+    (s, *states).
     Wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
 
     Use the default reset="subtract" if spike counts should encode the input, because it keeps the charge above the

@@ -51,13 +51,13 @@ class CubaLIFNode(Neuron):
         i = alpha i + x
         h = v_rest + beta (v - v_rest) + current_gain i
         s = surrogate(h - v_threshold)
-        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
-    Use it where an input spike should act over several steps: it is a low-pass filter of the input, followed by
+    Use it if an input spike should act over several steps: it is a low-pass filter of the input, followed by
     `LeakyNode`. It reproduces snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF and NIR's CubaLIF. With the
     default decay factors of 0.9, current and potential forget over about 10 steps.
 
-    Inputs: x, v, i: the input, the potential and the current, of one shape.
+    Inputs: x, v, i: the input, the potential and the current, of the same shape.
     Returns: (s, v, i).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
     Example:
@@ -105,7 +105,7 @@ class CobaLIFNode(Neuron):
     The defaults are those of the paper, with steps of 1 ms and potentials (V + 60 mV) / 10 mV: rest at 0, threshold at
     1, reversal potentials of 0 and -80 mV, and time constants of 20 ms (membrane), 5 ms and 10 ms (synapses).
 
-    Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of one shape.
+    Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of the same shape.
     Returns: (s, v, g_e, g_i).
     Source: Vogels and Abbott, "Signal Propagation and Logic Gating in Networks of Integrate-and-Fire Neurons", Journal
     of Neuroscience 2005; exponential Euler: Boergers and Nectow, SIAM J. Scientific Computing 2013; Norse, CobaLIF.
@@ -152,12 +152,12 @@ class AlphaNode(Neuron):
         h = k (e + i),  k = ln alpha / (ln beta - ln alpha) + 1
         s = surrogate(h - v_threshold)
         e, i, v = (1 - s) (e, i, h)              reset="zero"
-        e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
+        e = e - s * v_threshold / k              reset="subtract", which lowers h by v_threshold
 
     Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The potential v
     follows from the exponentials e and i; it is also a state, for monitors and delayed resets.
 
-    Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
+    Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of the same shape.
     Returns: (s, e, i, v).
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
     Example:
@@ -242,7 +242,7 @@ class WithSynapse(Membrane):
     spikes and potentials as `WithSynapse(LeakyNode(beta), alpha)`. The result is again a one-step Cell; its first state
     is the current. `MultiStep` compiles both into one kernel.
 
-    Inputs: x, i, *states: the input, the current, and the states of `cell`, of one shape.
+    Inputs: x, i, *states: the input, the current, and the states of `cell`, of the same shape.
     Returns: (s, i, *states).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).
@@ -287,7 +287,7 @@ class ShortTermPlasticity(Membrane):
     all of its targets see the same strength, U for the first spike. A large U with tau_d > tau_f depresses, a small U
     with tau_f > tau_d facilitates. Between spikes this solves du/dt = -u / tau_f and dr/dt = (1 - r) / tau_d exactly.
 
-    Inputs: x: spikes, 0 or 1; u and r: the states, of one shape.
+    Inputs: x: spikes, 0 or 1; u and r: the states, of the same shape.
     Returns: (y, u, r).
     Source: Markram, Wang and Tsodyks, "Differential signaling via the same axon of neocortical pyramidal neurons", PNAS
     1998; Tsodyks and Wu, "Short-term synaptic plasticity", Scholarpedia 2013, with its depressing synapse as defaults

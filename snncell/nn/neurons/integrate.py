@@ -24,14 +24,16 @@ class IFNode(Neuron):
 
         h = v + x
         s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
-        spike = s v_threshold
+        spike = s * v_threshold
         v = h - spike
 
-    Use it where spikes should count the input, as in converted ReLU networks. To forget older inputs, use `LIFNode`.
+    Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. To forget
+    older inputs, use `LIFNode`.
 
-    The spike has the size v_threshold, as in MindSpore's guide. In other frameworks it is 1; call `IFNode.like(...)`.
+    The spike has the size v_threshold, as in MindSpore's guide. In other frameworks a spike is 1. To get such a neuron,
+    call `IFNode.like(...)`.
 
-    Inputs: x, v: the input and the potential, of one shape.
+    Inputs: x, v: the input and the potential, of the same shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     Example:
@@ -101,7 +103,7 @@ class LIFNode(EulerLeak):
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
         s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
-        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
     This is the usual first choice for deep spiking networks. Each time step is one Euler step of length 1 of the
     membrane equation tau dv/dt = -(v - v_rest) + x, so it keeps 1 - 1 / tau of the potential. If you know this decay
@@ -143,10 +145,12 @@ class LIFNode(EulerLeak):
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by its decay factor: h = beta v + x.
 
-    See `Neuron` for spike and reset. Use it if you know the factor beta that a step keeps, as for snnTorch's Leaky.
+    See `Neuron` for spike and reset. Use it if you know the factor beta by which the potential decays in a step, as in
+    snnTorch. Its defaults differ from snnTorch's Leaky, which has the surrogate ATan, and a reset that is detached and
+    comes one step later. For these, use `LeakyNode.like("snntorch", beta=0.9)`.
 
-    With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v, if each input is a jump of the potential at
-    its step. With beta = 1 - 1 / tau it equals the Euler step of `LIFNode(tau, decay_input=False)`. With the default
+    With beta = exp(-dt / tau) it solves tau dv/dt = -v exactly, if each input raises the potential at once, at its time
+    step. With beta = 1 - 1 / tau it equals the Euler step of `LIFNode(tau, decay_input=False)`. With the default
     beta=0.9 the neuron forgets its input over about 10 steps.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
@@ -172,7 +176,7 @@ class LINode(Membrane):
     For example, let `nn.Readout` take the maximum of the potentials over time as class scores. With decay_input=True a
     longer tau also weakens the input, so use decay_input=False for long memories.
 
-    Inputs: x, v: the input and the potential, of one shape.
+    Inputs: x, v: the input and the potential, of the same shape.
     Returns: (v, v): the potential as output and as state.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
     Example:

@@ -60,7 +60,7 @@ class AdaptiveQIFNode(Neuron):
     SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
     defaults a = b = 0 it does not adapt, as in SpikingJelly; for example, b=0.5 lets each spike delay the next one.
 
-    Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
+    Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
     Example:
@@ -131,7 +131,7 @@ class AdExNode(Neuron):
     Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations of the
     paper, w, a and b are divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
 
-    Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
+    Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
     Example:
@@ -190,7 +190,7 @@ class IzhikevichNode(Neuron):
     As in the paper's program, a time step has `substeps` Euler steps of v, then one of u; spike and reset come at its
     end. The argument of the surrogate is (v - 30) / scale.
 
-    Inputs: x, v, u: the input, the potential in mV, and the recovery, of one shape.
+    Inputs: x, v, u: the input, the potential in mV, and the recovery, of the same shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.
     Example:

@@ -33,11 +33,11 @@ MOST = Range(1, 2**24, "both", "is a whole number of at least 1", whole=True)
 
 @with_fields
 class MultiSpikeLIFNode(LeakyNode):
-    """Multi-spike LIF: several spikes per step, as many as thresholds fit into the potential.
+    """Multi-spike LIF: as many spikes per step as the threshold fits into the potential.
 
         h = beta v + x
         s = floor(h / v_threshold), at least 0 and at most max_spikes
-        v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
+        v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
     Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
     then contain several spikes. The gradient of s is the gradient of a single spike at the first threshold. Any other
@@ -60,7 +60,7 @@ class ILIFNode(EulerLeak):
 
         h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
         s = round(clip(h / v_threshold, 0, D))   ds/dh = 1 / v_threshold inside of the clip, else 0
-        v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
+        v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
     Integer counts carry more information per step, so that training needs few steps. A neuromorphic chip sends a count
     of s as s binary spikes. D = 4 and tau = 4/3 are the paper's; with this tau a step keeps 1/4 of the potential.
@@ -84,7 +84,7 @@ class ILIFNode(EulerLeak):
         self.fire_by(Rounding(given["most"]), given["most"])
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """The spike count: the potential in thresholds, rounded to the nearest integer."""
+        """The spike count: the potential divided by the threshold, rounded to the nearest integer."""
         return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
 
 
@@ -95,12 +95,12 @@ class RefractoryLIFNode(EulerLeak):
         free = 1 if rho <= 0, else 0
         h = v + free (u - v)                     u is the charged potential of `LIFNode`
         s = free surrogate(h - v_threshold)
-        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
         rho = refractory after a spike, else max(0, rho - 1)
 
     Use it to limit firing rates. In the refractory period v is constant, inputs are lost, and rho has no gradient.
 
-    Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
+    Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of the same shape.
     Returns: (s, v, rho).
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
     Example:
@@ -126,22 +126,24 @@ class RefractoryLIFNode(EulerLeak):
 
 @with_fields
 class ALIFNode(Neuron):
-    """Adaptive LIF (ALIF), the neuron of LSNNs: each spike raises the threshold, which then decays slowly.
+    """Adaptive LIF (ALIF), the neuron of long short-term memory SNNs (LSNN): spikes raise a slowly decaying threshold.
 
         A = v_threshold + beta a
         h = alpha v + x
         s = surrogate(h - A)
         a = rho a + jump s
-        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
     Use it in recurrent networks for long time scales: a decays more slowly than v. It also keeps firing rates low.
 
-    By default, as in sinabs, a spike resets v and raises a at the end of its step, so that alpha acts on the reset
-    potential. In the papers, both come one step later: v = alpha v - s v_threshold + x. For that, pass delay="reset".
+    By default, as in sinabs, v is reset and a is raised in the step of the spike, so that alpha acts on the potential
+    after the reset. In the papers, both happen in the next step: v = alpha v - s * v_threshold + x. For that, pass
+    delay="reset".
 
-    The default beta=1.8 is Norse's. With rho=0.97 the adaptation lasts about 33 steps, with alpha=0.9 v lasts 10.
+    The default beta=1.8 is Norse's. With rho=0.97 the adaptation lasts about 33 steps, and with alpha=0.9 the potential
+    lasts about 10 steps.
 
-    Inputs: x, v, a: the input, the potential and the adaptation, of one shape.
+    Inputs: x, v, a: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, a).
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
@@ -185,7 +187,7 @@ class KLIFNode(EulerLeak):
 
         h = relu(k u)                            u is the charged potential of `LIFNode`
         s = surrogate(h - v_threshold)
-        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
     Learning k adapts the effective slope of the surrogate, so you need not tune the slope by hand. With
     scale_reset=True, h / k and v_threshold / k replace h and v_threshold in the reset.
@@ -220,11 +222,11 @@ class CLIFNode(EulerLeak):
         h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
         s = surrogate(h - v_threshold)
         m = m sigmoid(h / tau) + s
-        v = h - s (v_threshold + sigmoid(m))     reset="subtract"; see `Neuron` for the others
+        v = h - s * (v_threshold + sigmoid(m))   reset="subtract"; see `Neuron` for the others
 
     Use it instead of `LIFNode` if gradients vanish over time. It has no further constants to tune.
 
-    Inputs: x, v, m: the input, the potential and the complementary potential, of one shape.
+    Inputs: x, v, m: the input, the potential and the complementary potential, of the same shape.
     Returns: (s, v, m).
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
     SpikingJelly, ComplementaryLIFNode.
@@ -253,14 +255,14 @@ class TCLIFNode(Neuron):
         d = d + beta1 v + x                      dendrite; beta1 < 0 is the feedback of the soma
         h = v + beta2 d                          soma
         s = surrogate(h - v_threshold)
-        v = h - s v_threshold,  d = d - gamma s  reset="subtract"; see `Neuron` for the others, which leave d unchanged
+        v = h - s * v_threshold,  d = d - gamma s  reset="subtract"; the other resets of `Neuron` do not change d
 
     Use it for dependencies over hundreds of steps. This is a semi-implicit Euler step of dd/dt = beta1 v + x, dv/dt =
     beta2 d. Without spikes the compartments oscillate and never leak, because the product of the eigenvalues of a step
     is 1. With the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2;
     learnable=("beta1", "beta2") learns the values themselves.
 
-    Inputs: x, v, d: the input, and the potentials of soma and dendrite, of one shape.
+    Inputs: x, v, d: the input, and the potentials of soma and dendrite, of the same shape.
     Returns: (s, v, d).
     Source: Zhang et al., "TC-LIF: A Two-Compartment Spiking Neuron Model for Long-Term Sequential Modelling", AAAI
     2024, with the order and the resets of the authors' program.
@@ -303,13 +305,15 @@ class GLIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = h
 
-    The s on the right is the spike of the previous step. gamma mixes a reset to 0 with a subtractive one, alpha an
-    exponential with a linear leak; beta scales the input. Use it if the neurons of a layer should differ.
+    The s on the right is the spike of the previous step. alpha mixes an exponential leak with a linear leak, and gamma
+    mixes a reset to 0 with a reset by subtraction; beta scales the input. Use it if the neurons of a layer should
+    differ.
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
-    or an array with one value per neuron. The defaults of 0.5 start between the two choices.
+    or an array with one value per neuron. A gate with the default 0.5 starts halfway between its
+    two choices.
 
-    Inputs: x, v, s: the input, the potential and the previous spikes, of one shape.
+    Inputs: x, v, s: the input, the potential and the previous spikes, of the same shape.
     Returns: (s, v, s).
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, GatedLIFNode.
@@ -378,15 +382,15 @@ class GLIFNode(Neuron):
 class ResonateNode(Neuron):
     """Resonate and fire: a damped oscillator that responds to inputs at its own frequency.
 
-        u + i h = exp((b + i omega) dt) (u + i v) + x      the input x adds to the real part u, the current
+        u + i h = exp((b + i omega) dt) (u + i v) + x      the real part u plays the role of a synaptic current
         s = surrogate(h - v_threshold)                     the imaginary part h is the potential
-        v = h - s v_threshold                              reset="subtract"; see `Neuron` for the others
+        v = h - s * v_threshold                            reset="subtract"; see `Neuron` for the others
 
     Use it for signals with rhythm, such as audio or radar: the neuron fires if inputs arrive in phase. The first line
-    solves dz/dt = (b + i omega) z + I exactly if the input consists of jumps at the steps. A spike does not change u.
-    With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over 5 steps.
+    solves dz/dt = (b + i omega) z + I exactly, if each input raises u at once, at its time step. A spike does not
+    change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over 5 steps.
 
-    Inputs: x, v, u: the input, the imaginary and the real part, of one shape.
+    Inputs: x, v, u: the input, the imaginary and the real part, of the same shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
         RAFNode resets v alone.
@@ -424,13 +428,14 @@ class BalancedResonateNode(Neuron):
 
     Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
     omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. This is an Euler
-    step, and without the root in `keep` it would increase the amplitude by the factor sqrt(1 + omega^2). The root is
-    the largest value without such growth. `ResonateNode` solves the oscillation exactly, so it needs no such bound.
+    step. With `keep` = 1 each step would increase the amplitude by the factor sqrt(1 + omega^2). The root is the
+    largest `keep` for which the amplitude does not grow. `ResonateNode` solves the oscillation exactly and needs no
+    root.
 
-    A period has 2 pi / asin(omega) steps. In the paper's units, omega is omega dt, damping is b dt, and jump and
-    input_gain are dt, where dt = 0.01. Note that our input_gain is 1 by default.
+    A period has 2 pi / asin(omega) steps. Our omega is the paper's omega times dt, our damping is its b times dt, and
+    our jump and input_gain are its dt, with dt = 0.01. Note that our input_gain is 1 by default.
 
-    Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of one shape.
+    Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of the same shape.
     Returns: (s, v, u, q).
     Source: Higuchi, Kairat, Bohte and Otte, "Balanced Resonate-and-Fire Neurons", ICML 2024.
     Example:

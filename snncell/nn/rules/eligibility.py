@@ -192,7 +192,7 @@ class WithinStep:
 
 
 class Eligibility(WithinStep):
-    """RTRL, OSTL, e-prop and OTTT: traces of the derivatives of each neuron's states by its Parameters."""
+    """RTRL, OSTL, e-prop and OTTT: traces of the derivatives of each neuron's states with respect to its Parameters."""
 
     unreached = False
 

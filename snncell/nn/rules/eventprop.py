@@ -257,8 +257,8 @@ class EventPropLIF(Settings):
         V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
         kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
 
-    The gradient follows from V(T_k) = v_threshold. With g_k the gradient of the loss by the output time T_k, and the
-    slope V'(T_k) = (I(T_k) - v_threshold) / tau_mem just before the spike, let
+    The gradient follows from V(T_k) = v_threshold. With g_k the gradient of the loss with respect to the output time
+    T_k, and the slope V'(T_k) = (I(T_k) - v_threshold) / tau_mem just before the spike, let
 
         a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
 

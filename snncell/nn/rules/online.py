@@ -94,7 +94,7 @@ class OTTTDense(Ranged, Cell):
 
         u[t] = decay v[t - 1] + W x[t] + b
         s[t] = surrogate(u[t] - v_threshold)
-        v[t] = u[t] - v_threshold s[t]
+        v[t] = u[t] - s[t] * v_threshold
         a[t] = decay a[t - 1] + x[t]             presynaptic trace of x
         c[t] = decay c[t - 1] + 1                trace of the constant input of b
 
@@ -345,8 +345,8 @@ class Online(Cell):
     """Online learning: the gradient of each time step from eligibility traces, for your own neuron.
 
     Your Cell computes a time step, h[t] = f(h[t - 1], x[t], theta) and out[t] = g(h[t - 1], x[t], theta). Its trace
-    e[t] is the derivative of the states h[t] by the Parameters theta. With the incoming gradient dout[t], which is the
-    learning signal, the gradient sums over all steps
+    e[t] is the derivative of the states h[t] with respect to the Parameters theta. With the incoming gradient dout[t],
+    which is the learning signal, the gradient sums over all steps
 
         dtheta[t] = dout[t] (dg/dtheta + dg/dh e[t - 1]),    e[t] = df/dtheta + df/dh e[t - 1]
 
@@ -356,11 +356,11 @@ class Online(Cell):
 
         "RTRL", "OSTL"      all derivatives; refuses steps in which neurons affect each other.     equal for a layer
         "e-prop"            the same, without paths from neuron to neuron.    equal for a layer without recurrence
-        "OTTT"              only a decay that all neurons share, no spikes.   equal for a detached, subtracting reset
+        "OTTT"              ignores spikes; all neurons have the same decay.  equal for a detached, subtracting reset
         "SLTT"              only derivatives within the step, no traces.      an approximation
-        "FPTT"              as SLTT, and a pull to a mean of the weights.     an approximation
+        "FPTT"              as SLTT, and a pull to the weights' running mean. an approximation
         "full RTRL"         all derivatives of any Cell, for small nets.      equal
-        "forward gradient"  all, along one random direction, of any Cell.     equal on average, with a large variance
+        "forward gradient"  the derivative along one random direction.       equal on average, with a large variance
         nn.STDP(...)        three factors: dout times changes of STDP.        not a gradient of the loss
 
     - Traces of a weight take (B, N, I), or (B, 1, I) if they are the same for all neurons. The first three rules need
@@ -371,7 +371,7 @@ class Online(Cell):
     - "forward gradient" and STDP pass no gradient to x, so put the whole net into one `Online`. `init_state` draws the
       direction.
     - For three factors with a reward r[t], use the loss -(r[t] out[t]).sum(): its descent strengthens synapses by
-      reward times eligibility. Your update must apply hard bounds.
+      reward times eligibility. An optimiser can move weights out of the bounds of STDP, so your loop must clip them.
     - `MultiStep` sums the gradients of a sequence, but stores the traces of all steps for its backward pass. Run long
       sequences step by step, as in the example.
 
