@@ -212,7 +212,7 @@ class _TimedLoop(LoopRun):
 
     def look_at_events(self) -> None:
         """Note the densities of the products that the kernel computes from events itself."""
-        for instruction in (*self.schedule.products, *self.schedule.terms) if self.timed.looking else ():
+        for instruction in (*self.schedule.products, *self.schedule.product_sums) if self.timed.looking else ():
             used = self.known.get(instruction.outputs[0])
             if used is not None and not hasattr(used, "ndim"):  # events instead of an array
                 x = self.known[instruction.inputs[0]]

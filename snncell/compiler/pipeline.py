@@ -51,7 +51,7 @@ PROGRAM_PASSES = (
     Pass(
         fuse_into_loops,
         "instructions next to loops have a time axis",
-        "loops contain the elementwise producers of their sequences, and the sums of their results",
+        "where it pays, loops contain the elementwise producers and users of their sequences, and sums over time",
     ),
     Pass(
         reduce_in_loops,
@@ -66,26 +66,26 @@ PROGRAM_PASSES = (
     ),
     Pass(
         make_contiguous,
-        "no later pass replaces products",
+        "later passes move products, and change only the dtypes of their operands",
         "operands that several products use as rows are contiguous, so that they are copied at most once",
     ),
     Pass(
         share_event_lists,
-        "no later pass replaces products",
+        "later passes move products, and change only the dtypes of their operands",
         "products of one matrix share one list of its events",
         (HOST,),  # on the device products are dense
     ),
     Pass(eliminate_dead_code, "", "each instruction is needed for a result", (HOST,)),
     Pass(
         narrow_to_bytes,
-        "event lists are shared; loops contain all elementwise users of their results",
+        "event lists are shared; fusion of the elementwise users of loops is complete",
         "whole numbers up to 255 are bytes if all of their users can read bytes",
         (HOST,),
     ),
     Pass(
         multiply_in_loops,
-        "loops contain all other producers of their sequences; no later pass replaces products or event lists",
-        "loops contain the products that only they use",
+        "fusion of other producers is complete; no later pass changes products or event lists",
+        "loops contain the event-driven products that only they use",
         (HOST,),
     ),
     Pass(begin_early, "it is the last pass", "operations that run in the background start as early as possible"),
@@ -94,7 +94,7 @@ PROGRAM_PASSES = (
 BODY_PASSES = (
     Pass(
         rematerialise,
-        "no pass has merged instructions yet, so the trace of the backward step contains the whole forward step",
+        "no pass has merged instructions, so the backward step's trace still begins with all of the forward step",
         "the step returns the cheapest values from which its backward step can recompute the others",
     ),
     *CANONICAL,
@@ -118,7 +118,9 @@ def choose_saved(body: Body) -> Body:
 
 
 def partition_body(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Partition a body into instructions before, in and after the loop; users of rematerialised `states` stay in it."""
+    """Partition a body into instructions before, in and after the loop. `states` are sequences that the loop
+    rematerialises, so the instructions that use them stay in the loop.
+    """
     parts: LoopParts = transform(BODY_PASSES, _trace_body(body, states)).step.parts
     return parts
 

@@ -35,7 +35,9 @@ class RecomputeSchedule:
 
 @dataclass(frozen=True, eq=False)
 class LoopSchedule:
-    """A loop as input of a backend. Fields marked (r) include the rematerialised forward step."""
+    """A loop as input of a backend. Fields marked (r) also include what the rematerialised forward step needs. A slice
+    is the part of a sequence that belongs to one time step: `sequence[t]`.
+    """
 
     who: str  # the function that runs it
     backwards: bool  # True if the last step runs first
@@ -46,14 +48,14 @@ class LoopSchedule:
     loop: list[Instruction]  # the instructions in the loop that results depend on
     invariant: list[Instruction]  # loop-invariant instructions (r)
     prologue: list[Instruction]  # instructions on whole sequences before the loop (r)
-    # Products before the loop that only the loop uses. If the first operand has few events, a kernel may gather at each
-    # step: it adds the matrix rows of the step's events (`backends/event_products.py`).
+    # Products x @ w before the loop that only the loop uses. If x has few events, a kernel may gather: at each step it
+    # adds the rows of the matrix w that belong to the step's events (`backends/event_products.py`).
     products: list[Instruction]
-    # Sums over time of products of events and a sequence of the loop that nothing else uses, for example the gradient
-    # of a weight. They run after the loop, or a kernel may scatter: it adds each step's terms to the sum.
-    terms: list[Instruction]
-    summed: list[Value]  # Values that the loop sums; a sequence from before the loop is summed without a loop
-    rows: list[Value]  # the sequences of which the loop loads a row at each step (r)
+    # Products x.T @ y of events x and a sequence y that the loop computes and only this product uses, for example the
+    # gradient of a weight. They run after the loop, or a kernel may scatter: it adds the part of each step to the sum.
+    product_sums: list[Instruction]
+    summed: list[Value]  # Values that the loop computes and sums over time
+    input_sequences: list[Value]  # the sequences from before the loop; each step loads its slice of them (r)
     fixed: list[Value]  # the loop-invariant operands (r)
     interval: int | None  # checkpoint the states before each `interval`-th step, as additional outputs
     recompute: RecomputeSchedule | None  # in a backward pass, the forward step between checkpoints
@@ -79,7 +81,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states, *results_of(*parts.loop)}
-    # A sequence from before the loop is summed as a whole (`runtime/loop_run.py`).
+    # A sequence from before the loop is not summed in the loop, but as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     instructions = leading_to(parts.loop, results)
@@ -87,8 +89,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     own = [*carry, *states]  # the forward's states are not operands: the kernel rematerialises them
-    # One call for the backward step and one for the forward step, because one of them may compute a Value in the loop
-    # that the other one loads from before the loop.
+    # Call `outside_of` separately for the backward and the forward step. The reason is that the backward step may
+    # compute a Value in the loop that the forward step loads from before the loop, or the other way round.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
@@ -104,9 +106,9 @@ def schedule(loop: Loop) -> LoopSchedule:
         invariant=_unite_parts([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         products=products,
-        terms=[] if recompute else _terms_of(parts, instructions),
+        product_sums=[] if recompute else _product_sums_of(parts, instructions),
         summed=summed,
-        rows=[value for value in loads if value in varying],
+        input_sequences=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
         interval=loop.interval,
         recompute=recompute,
@@ -125,7 +127,7 @@ class LoopBackend:
         self.every = (recompute.interval if recompute else schedule.interval) or 1
         self.carry, self.after = schedule.carry, schedule.parts.after
         self.sequences, self.summed = schedule.parts.sequences, schedule.summed
-        self.rows, self.fixed = schedule.rows, schedule.fixed
+        self.input_sequences, self.fixed = schedule.input_sequences, schedule.fixed
         self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
         self.stored = recompute.carry if recompute else []  # the states that are rematerialised
 
@@ -146,12 +148,12 @@ class LoopBackend:
 
 
 def is_on_sums(instruction: Instruction) -> bool:
-    """True for a member of `parts.reductions` that runs on totals over time, False if it sums whole sequences."""
+    """True if an instruction of `parts.reductions` runs once, on sums over time; False if it sums whole sequences."""
     return instruction.op.additive or instruction.op.proportional is not None
 
 
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
-    """The products before the loop, of a sequence's rows and a matrix, that only instructions in the loop use."""
+    """The products x @ w before the loop, of a sequence x and a matrix w, whose results only the loop uses."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(values_in(*parts.prologue, *parts.epilogue, *parts.reductions))
     found = []
@@ -166,10 +168,12 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
     return found
 
 
-def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The products `x.T @ y` of a sequence x from outside and a sequence y of the loop that nothing else uses."""
+def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """The products x.T @ y of a sequence x from before the loop and a sequence y that the loop computes, if no other
+    instruction uses y.
+    """
     computed = results_of(*instructions)
-    # Instructions on totals over time, for example the gradient of a bias, do not use the rows of the steps.
+    # Instructions on sums over time, for example the gradient of a bias, do not need the sequence y itself.
     whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
     uses = [*values_in(*parts.epilogue, *whole), *parts.ys, *parts.after]
     found = []
@@ -184,7 +188,9 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
 
 
 def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """The union of instructions, because a step and its rematerialised forward step may share some."""
+    """Concatenate lists of instructions, each instruction once: a step and its rematerialised forward step may share
+    instructions.
+    """
     return list({id(instruction): instruction for part in parts for instruction in part}.values())
 
 
@@ -193,9 +199,10 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
 
 def obstacle(schedule: LoopSchedule) -> str | None:
     """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal. A kernel gives each thread
-    a block of elements, and runs all steps on it. So every Value in the loop must be elementwise over one shape, where
-    element n depends only on elements n of other Values. With products, blocks consist of rows, row n depends only on
-    rows n, and each product must multiply rows of a Value in the loop by a constant matrix.
+    a block of elements, and runs all steps on it. So element n of a Value may depend only on elements n of others, and
+    all states and results must have one shape, to which operands may be broadcast. With products, a block consists of
+    rows (samples of the batch) instead, and row n may depend only on rows n. Each product must multiply the rows of a
+    Value of the loop by a loop-invariant matrix. Widths of Values may then differ.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
@@ -231,8 +238,8 @@ def _obstacle_to_rows(
 ) -> str | None:
     """The reason why a kernel over blocks of rows is illegal for a body with products; None if it is legal."""
     inside = {*outgoing, *results_of(*instructions)}
-    varying = inside.union(schedule.rows)
-    rows = products[0].outputs[0].shape[:1]
+    varying = inside.union(schedule.input_sequences)
+    height = products[0].outputs[0].shape[:1]  # the number of rows of all Values in the loop
     for instruction in products:
         x, y = instruction.inputs
         # A block has only its rows of x, and needs the whole of y, so y must be loop-invariant.
@@ -240,7 +247,7 @@ def _obstacle_to_rows(
             what = "is not a product of the rows of a state and a matrix of weights"
             return f"{instruction.op.name} {what}: {instruction.line}"
     for value in inside:
-        if value.shape[:1] != rows:
+        if value.shape[:1] != height:
             return _not_one_shape(value, products[0].outputs[0].shape, instructions)
     for instruction in instructions:
         shape = instruction.outputs[0].shape
@@ -308,7 +315,7 @@ class Stores:
     The phase that computes a new state writes it to the state's target array, if no later phase reads the old state.
     Otherwise it writes to another array, and a later phase copies the state to its target. Phases that only store
     follow the phases of the step. If `in_place`, the target contains the old state, so an unchanged state needs no
-    store. Otherwise each step has its own target, for example a row of the rematerialised states.
+    store. Otherwise each step has its own target, for example a slice of the rematerialised states.
     """
 
     def __init__(
@@ -327,11 +334,11 @@ class Stores:
         for n, phase in enumerate(phases):
             self._made_in |= dict.fromkeys(results_of(*phase.instructions), n)
             self._last_read |= dict.fromkeys(values_in(*phase.instructions), n)
-        # A product that is a result is computed directly in its row of the sequence, and needs no store.
+        # A product that is a result is computed directly in its slice of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._storing_phase(x) for x in stored}
         at_sum = {x: self._storing_phase(x) for x in summed}
-        # For Values that are computed in the place of a state, the number of the state.
+        # The Values that their phase writes directly to the target of a state, with the number of this state.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
         # For each phase, the numbers of the states that it stores, and the Values that it stores or adds to sums.
@@ -361,7 +368,7 @@ class Stores:
             last_read[after[n]] = max(last_read.get(after[n], 0), *at_after.values())
         for n, value in enumerate(after):
             if value in carry:
-                continue  # it is unchanged, or was permuted above
+                continue  # the state is unchanged, or `moved` contains it
             at, needed = made_in.get(value, 0), last_read.get(carry[n], -1)
             product = value in made_in and self.phases[at].product
             # An elementwise loop reads an element before it writes it, so it may overwrite its operand. A product may

@@ -1,4 +1,4 @@
-"""The backward pass: walk the entries of a tape in reverse order, and add up the gradients."""
+"""The backward pass: process the entries of a tape in reverse order, and add up the gradients."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def watch_input(x: Tensor) -> Tensor:
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
-    """Walk `entries` backwards, and add up the gradients that reach `sources`. Return `cotangents`.
+    """The loop of the backward pass: from the last of the `entries` to the first, add up the gradients that reach
+    `sources`. Return `cotangents`.
 
     Args:
-        entries: in the order of the forward pass. The walk removes all of them from this list.
-        cotangents: the gradients of the outputs of some entries. The walk adds the gradients of the sources.
-        sources: the entries where the walk ends. Only entries that depend on a source get a gradient.
+        entries: in the order of the forward pass. The function removes all of them from this list.
+        cotangents: the gradients of the outputs of some entries. The function adds the gradients of the sources.
+        sources: the entries at which gradients are collected. Only entries that depend on a source get a gradient.
         release: whether to free the entries.
     """
     dependent = set(sources)
@@ -44,7 +45,7 @@ def sweep(
         if not dependent.isdisjoint(entry.parents):
             dependent.add(entry)
     while entries:
-        entry = entries.pop()  # remove it, so that its memory is freed after the pull
+        entry = entries.pop()  # remove it, so that its memory is freed after its backward function (`pull`)
         douts = None if entry in sources else cotangents.pop(entry, None)
         if douts is not None and entry in dependent and entry.op is not None:
             grads = entry.op.pull(entry, apply_hooks(entry, douts) if entry.hooks else douts)
@@ -70,14 +71,15 @@ def pullback(
     """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
     Args:
-        entries: those between inputs and outputs, in the order of the forward pass. The sweep empties this list.
-        outs, douts: the outputs, and the gradient of each, or None.
-        inputs, ends: the Tensors, and the additional entries, where the sweep ends.
+        entries: those between inputs and outputs, in the order of the forward pass. The function empties this list.
+        outs, douts: the outputs, and for each output its gradient or None.
+        inputs: the Tensors whose gradients are computed. The backward pass stops at their entries.
+        ends: additional entries at which the backward pass stops.
         once: if several inputs are the same output of an entry, return its gradient for the first and None for the
             others. A caller that adds the gradients then counts it once.
         release: whether to free the entries.
-        own: the inputs whose gradient is complete after this sweep; their hooks are called. By default all. Another
-            sweep completes the others, and calls their hooks.
+        own: the inputs whose gradient is complete after this call; their hooks are called. By default these are all
+            inputs. For the others, a later call completes the gradient and calls the hooks.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
@@ -97,7 +99,7 @@ def pullback(
 
 
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
-    """The given entries and all entries that they were computed from, but not beyond `ends`."""
+    """The given entries, and all entries from which they were computed; the search stops at `ends`."""
     reached: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:
@@ -149,7 +151,7 @@ def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ..
 
 
 def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
-    """Call the hooks on an entry's outputs; return `douts` with the gradients that the hooks replaced."""
+    """Call the hooks on an entry's outputs. Return `douts` with the new gradients that the hooks return."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
         if before is None or (after := hook(before)) is None:

@@ -60,7 +60,8 @@ class Trace:
         self.who = who
         self.parents = parents
         self.taped = taped
-        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # outer Tensor and its input here, by Value and tape entry
+        # Tensors from outside, each with the input that represents it in this trace; by outer Value and tape entry.
+        self.captures: dict[Any, tuple[Tensor, Value]] = {}
         self.count = 0  # the number of Values so far, which becomes the number of the next Value
         self.line = Place("")  # the place of the last instruction
         self.inputs: list[Value] = []
@@ -158,11 +159,12 @@ class Trace:
 
 
 class BodyTrace(Trace):
-    """The trace of one step of a loop or, as a `fork`, of a step together with its backward step.
+    """The trace of one step of a loop. A `fork` of it is the trace of this step together with its backward step.
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
-    come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
-    become states; `carried` are those that an earlier trace found. `tape` is None without a gradient.
+    come from outside, the operation runs once, before the loop, and the outer tape records it. Parameters that the step
+    writes become states. An earlier trace of the step has found them, and `carried` lists them. `tape` is None if no
+    gradient is computed.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:

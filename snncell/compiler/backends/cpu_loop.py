@@ -34,39 +34,43 @@ from snncell.kernels.sums import NEAR
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-GROUP = 4  # the kernel multiplies this number of rows together, so a block has a multiple of it
-PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
+GROUP = 4  # a product processes this number of rows at a time, so the rows of a block are a multiple of it
+PRODUCTS_PER_ELEMENT = 8  # this number of multiplications of a product costs as much as one elementwise operation
 STACK = 33 << 12  # bytes of stack arrays, enough for eight blocks of float32
-RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment
+RECOMPUTED_BYTES = 1 << 19  # bytes of a block's rematerialised states, few enough to stay in cache
 
 
 LEGEND = """
 # c0, c1, ...  the initial states, with strides m0, ...: 1, or 0 for a broadcast scalar
-# n            units (elements, or rows if there are products), in blocks of `block` units, with per0, ... elements each
-# x0, ...      the sequences, a row per step, with strides h0, ...: 1, or 0 if one row serves all steps
+# n            units (elements; rows of the states if there are products), in blocks of `block` units
+# per0, ...    elements of a unit, for each shape
+# x0, ...      the input sequences, a slice per step, with strides h0, ...: 1, or 0 if all steps read the same slice
 # a0, ...      loop-invariant operands; s0, ...: numbers; n0_0, ...: lengths of axes
-# inner0, ...  number of rows of matrix0, which is gathered by its events; -1 if the product was computed into x0
+# inner0, ...  number of rows of matrix0 if the kernel gathers them; -1 if the product was computed before, into x0
 # last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
-# parts0, ...  sums over time and axes, a row per block; span0, times0, wide0, each0: see `sum_broadcast`
+# parts0, ...  sums over time and axes, separate for each block; span0, times0, wide0, each0: see `sum_broadcast`
 """
 
 
 class CPULoop(LoopBackend):
-    """The kernel of a loop body that is elementwise, except for products of the rows of its states. A block consists of
-    elements, or of rows if there are products.
+    """The kernel of a loop whose body is elementwise, and may also multiply its states by loop-invariant matrices. The
+    kernel runs all steps for one block of units before the next block. A unit is an element, or with products a row of
+    the states: one sample of the batch.
     """
 
     def __init__(self, schedule: LoopSchedule) -> None:
         super().__init__(schedule)
-        # The state before a step is the state after the previous one: if both are results, they share one array.
+        # The state before a step is the state after the previous one. If the loop returns both as sequences, they are
+        # two views of one array with an additional slice.
         self.shifted: dict[Value, Value] = {}
         for before, after in zip(self.carry, self.after, strict=True):
-            taken = after in self.carry or after in self.shifted.values()  # one array cannot begin with two states
+            # One array can begin with one initial state only.
+            taken = after in self.carry or after in self.shifted.values()
             if not taken and {before, after}.issubset(self.sequences):
                 self.shifted[before] = after
         self.sequences = [value for value in self.sequences if value not in self.shifted]
         self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
-        # Use the stack only if a block has at most BLOCK elements; rows can have any length.
+        # Without products a block has at most BLOCK elements, so its arrays fit on the stack. Rows can have any length.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)
 
@@ -84,17 +88,17 @@ class CPULoop(LoopBackend):
         self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
         self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
         needs = [*main.needs, *recomputed.needs]
-        self.block = block = KernelBlock(self.shapes, self.rows, self.fixed, needs, self.scratch)
+        self.block = block = KernelBlock(self.shapes, self.input_sequences, self.fixed, needs, self.scratch)
         self.scalars = block.scalars
         self._take_products(schedule, block)
         self._take_reductions(schedule)
 
         begin, step, move, finish = self._states_and_sums(block)
-        step += self.scatter.fetches(self.rows, self.shapes[0], self.backwards)
+        step += self.scatter.fetches(self.input_sequences, self.shapes[0], self.backwards)
         step += self.gather.step(self.backwards)
         array_of = self.gather.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
-            begin.append(f"kept{n} = {block.new(value, rows='every')}")
+            begin.append(f"kept{n} = {block.new(value, slices='every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
             array_of[value] = f"k{n}"
         targets = [f"w{n}" for n in range(len(self.carry))]
@@ -102,14 +106,15 @@ class CPULoop(LoopBackend):
         step += self.scatter.step(self.backwards) + move
         once, steps = list[str](), list[str]()
         if self.recompute:
-            # Once per segment: load its first state, a checkpoint, and rematerialise the others from it.
+            # Once per segment (the steps from one checkpoint to the next): load the checkpoint, which is the first
+            # state of the segment, and rematerialise the other states from it.
             for n, value in enumerate(states):
                 stored = block.part(f"row(p{n}, segment)", value)
                 once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-        # This must come after all other text, which may still allocate arrays.
+        # Take `block.prepare` only after all other text is written, because each part of it may add an allocation.
         bounds = [*BOUNDS, *block.prepare] if self.scatter else self.gather.begin(block.prepare, self.scratch)
         begin = [*bounds, *begin]
         if self.recompute:
@@ -120,20 +125,22 @@ class CPULoop(LoopBackend):
         self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
 
     def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
-        """Choose the products around the loop that may be fused into the kernel."""
-        terms = [] if self.products else schedule.terms
-        own = [x for x in terms if x.inputs[-1] in self.sequences and x.inputs[-1].shape in self.shapes]
+        """Choose the products before and after the loop that the kernel may compute."""
+        sums = [] if self.products else schedule.product_sums
+        own = [x for x in sums if x.inputs[-1] in self.sequences and x.inputs[-1].shape in self.shapes]
         self.scatter = EventScatter(own, self.sequences)
-        # A broadcast operand cannot be gathered, because it has no row for each row of the block. If products are
-        # scattered, the kernel does not gather: the products before the loop are then computed separately.
+        # A kernel gathers only a product with the shape of its Values, not one that it broadcasts. A kernel that
+        # scatters does not gather: the products before the loop are then computed separately.
         products = [] if own else schedule.products
         taken = [value for value in results_of(*products) if value.shape in self.shapes]
-        numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
+        numbers = {value: (self.input_sequences.index(value), block.of(value)) for value in taken}
         self.gather = EventGather(numbers, by_rows=bool(self.products))
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
-        """Choose the sums over axes that the kernel computes in blocks; the others need whole sums over time."""
-        self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the rows of results for a block
+        """Choose the sums over axes that the kernel computes block by block. The other sums over axes run after the
+        loop, so for them the kernel writes the sum over time of each element (`totals`).
+        """
+        self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the number of rows of a block's results
         whole = set(schedule.parts.sums)
         for one in schedule.parts.reductions:
             x = one.inputs[0]
@@ -148,7 +155,9 @@ class CPULoop(LoopBackend):
         self.totals = [value for value in self.summed if value in whole]
 
     def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
-        """Statements for states and sums: at a block's start, a step's start, a step's end, and a block's end."""
+        """The statements for states and sums at the start of a block, the start of a step, the end of a step, and the
+        end of a block.
+        """
         begin, step, move, finish = [], list[str](), list[str](), list[str]()
         for n, value in enumerate(self.carry):
             count = block.count(value)
@@ -179,7 +188,8 @@ class CPULoop(LoopBackend):
             sums.append(f"sum_broadcast({operands}, span{m}, times{m}, wide{m}, each{m})")
         if not far:
             return begin, step, [], sums
-        # A sum of a few steps needs no second level: z is then the only partial sum, and far would add it to 0.
+        # Sums have two levels: `far` adds up partial sums of NEAR steps, and z is the current partial sum. A loop of
+        # at most NEAR steps has one partial sum only, so it needs no `far`.
         begin.insert(0, f"is_long = steps > {NEAR}")
         flush = [f"if is_long and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
         return begin, step, flush, ["if is_long:", *loops.indent(finish), *sums]
@@ -195,7 +205,7 @@ class CPULoop(LoopBackend):
             arguments += [(f"per{k}", number), *((f"n{k}_{axis}", number) for axis in range(len(sizes)))]
         for n, value in enumerate(self.carry):
             arguments += [(f"c{n}", flat(value, False)), (f"m{n}", number)]
-        for n, value in enumerate(self.rows):
+        for n, value in enumerate(self.input_sequences):
             arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
         arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
         arguments += [*self.gather.arguments(), *self.scatter.arguments()]
@@ -212,11 +222,11 @@ class CPULoop(LoopBackend):
         self.name = f"scan_{self.identifier[:48]}"
         self.signature = tuple(kind for _, kind in arguments)
         more = ROW_IMPORTS if self.products or self.gather or self.scatter else ""
-        head = file_head(instructions, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
+        head = file_head(instructions, [*others, *self.input_sequences, *self.fixed], self.summed, more) + LEGEND
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
-        self.cost = sum(self.widths)  # of a unit, in elements of plain arithmetic
+        self.cost = sum(self.widths)  # the time of a step for a unit, in elementwise operations
         for instruction in instructions:
             if is_elementwise(instruction):
                 width = self.widths[self.block.spaces.get(instruction.outputs[0].shape, 0)]
@@ -232,9 +242,9 @@ class CPULoop(LoopBackend):
         near = {instruction.inputs[-1]: instruction for instruction in self.scatter.events(known)}
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
-            rows = self._empty(after, steps + 1)
-            rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
-            ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
+            both = self._empty(after, steps + 1)
+            both[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
+            ys[before], ys[after] = (both[1:], both[:-1]) if self.backwards else (both[:-1], both[1:])
         sums = [self._empty(value) for value in self.totals]
         stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
         how = self.scatter if self.scatter else self.gather
@@ -244,15 +254,15 @@ class CPULoop(LoopBackend):
             arguments += [width, *sizes]
         for value in self.carry:
             arguments += flat_array(array_to_compute(value, known))
-        for value in self.rows:
+        for value in self.input_sequences:
             arguments += rows_array(self._expanded(value, array_to_compute(value, known), steps), steps)
         for value in self.fixed:
             arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
         arguments += self.gather.operands(known, block)
         operands, grads = self.scatter.operands(known, block)
         arguments += operands
-        rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
-        arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
+        checkpoints = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
+        arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in checkpoints]
         blocks = how.blocks(block, self.units) if self.units else 0
         parts = self._parts(blocks)
         if self.units:
@@ -311,14 +321,14 @@ class CPULoop(LoopBackend):
         return [(self.name, self.source, self.signature)] if self.units else []
 
     def _block(self) -> int:
-        # It depends only on the sizes, not on the number of threads, and so do the bits of the results.
+        # The size of a block must not depend on the number of threads, because the bits of the results depend on it.
         if self.products:
             most = loops.BLOCK // max(1, *self.widths) // GROUP
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
         block = loops.block_of(self.units)
         if self.recompute:
-            rows = self.every * sum(value.dtype.itemsize for value in self.stored)
-            block = min(block, max(loops.LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(rows, 1)))
+            size = self.every * sum(value.dtype.itemsize for value in self.stored)  # of a unit's states, in bytes
+            block = min(block, max(loops.LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(size, 1)))
         return block
 
 
@@ -349,7 +359,9 @@ def flat_array(array: Any) -> list[Any]:
 
 
 def rows_array(array: Any, steps: int) -> list[Any]:
-    """A sequence as rows, with a stride of 1; if it is broadcast along time or unused, one row with stride 0."""
+    """A sequence as a matrix, with a slice in each row, and its stride: 1, or 0 if all steps read one slice. This is so
+    if the sequence is broadcast along time, or if the kernel gathers and does not read it.
+    """
     if isinstance(array, RowsOfEvents):
         return [np.zeros((1, 1), array.matrix.dtype), 0]
     if steps > 1 and array.strides[0] == 0:

@@ -48,7 +48,7 @@ class CUDALoop(LoopBackend):
         self.shape = self.common_shape()
         self.name = f"cuda_scan_{self.identifier[:44]}"
         # The index of a thread's element in each operand.
-        operands = [*self.rows, *self.fixed]
+        operands = [*self.input_sequences, *self.fixed]
         self.index = IndexSpace(self.shape, operands)
         axes = range(len(self.index.sizes))
         coordinates, lengths = [f"g{axis}" for axis in axes], [f"n{axis}" for axis in axes]
@@ -98,13 +98,13 @@ class CUDALoop(LoopBackend):
         return f"steps - 1 - {turn}" if self.backwards else turn
 
     def _row(self, value: Value, step: str) -> str:
-        n = self.rows.index(value)
+        n = self.input_sequences.index(value)
         return load_element(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
 
     def _used(self) -> list[tuple[int, Value]]:
         """The sequences that the loop itself reads; the others are only for the rematerialised forward step."""
         used = {*values_in(*self.instructions), *self.after, *self.sequences, *self.summed}
-        return [(n, value) for n, value in enumerate(self.rows) if value in used]
+        return [(n, value) for n, value in enumerate(self.input_sequences) if value in used]
 
     def _recomputing(self) -> list[str]:
         assert self.recompute is not None  # the callers have checked it
@@ -147,7 +147,7 @@ class CUDALoop(LoopBackend):
         body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
         recomputed = {*values_in(*instructions), *(self.recompute.parts.after if self.recompute and mark else ())}
-        for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
+        for value in [x for x in self.input_sequences if x in recomputed] if mark else [x for _, x in self._used()]:
             if value not in variables:
                 body.load(value, self._row(value, "t"))
         for instruction in instructions:
@@ -159,7 +159,7 @@ class CUDALoop(LoopBackend):
         segments = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
         arguments += [(f"n{axis}", number) for axis in range(len(self.index.sizes))]
-        for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.rows)):
+        for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.input_sequences)):
             for n, value in enumerate(values):
                 arguments += [(f"{letter}{n}", _array(value, False)), (f"{extra}{n}", number)]
         arguments += [(f"a{n}", _array(value, False)) for n, value in enumerate(self.fixed)]
@@ -172,7 +172,7 @@ class CUDALoop(LoopBackend):
         if self.storing:
             arguments += [(f"p{n}", _array(value, True)) for n, value in enumerate(self.carry)]
         names = ", ".join(name for name, _ in arguments)
-        others = [*self.carry, *self.stored, *self.rows, *self.fixed, *self.summed]
+        others = [*self.carry, *self.stored, *self.input_sequences, *self.fixed, *self.summed]
         head = cuda_head([*self.recomputed, *self.instructions], others) + LEGEND
         self.source = f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(indent(lines)) + "\n"
         self.signature = tuple(kind for _, kind in arguments)
@@ -202,7 +202,7 @@ class CUDALoop(LoopBackend):
             array = array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)
             held.append(array)
             arguments += [array.argument, int(array.size == count)]
-        for value in self.rows:
+        for value in self.input_sequences:
             array = known[value]
             one = steps > 1 and array.strides[0] == 0
             array = DEVICE.contiguous(array[:1] if one else array)

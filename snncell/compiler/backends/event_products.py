@@ -1,6 +1,7 @@
 """Fusion of event-driven products into the kernel of a loop: as inputs (gather), and as sums over time (scatter).
 
-If a product has many events, the same kernel reads or writes a whole sequence, and the product runs before or after it.
+The number of events is known only at run time. If there are many, the same kernel reads the product as a sequence that
+was computed before the loop (gather), or writes a sequence for a product after the loop (scatter).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LEAST_ELEMENTS = 512
 
 
 def gather_rows(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
-    """The product before a loop as rows that the loop gathers, or None if it has too many events."""
+    """The operands of a product before a loop, for a loop that gathers it; None if it has too many events."""
     x, *lists, matrix = (known[value] for value in instruction.inputs)
     return gather_events(as_rows(x), lists, matrix)
 
@@ -182,25 +183,25 @@ class EventScatter:
                 rows.scatter_rows(...): add `near` to the rows of the strip's sums that belong to the events
             rows.put_strip(...): the sums are columns of the gradient, or rows of its transpose
 
-    One thread owns a strip of the gradient and processes all samples in order. The last operand of each term is one of
-    the `sequences` of the loop.
+    One thread owns a strip of the gradient and processes all samples in order. The last operand of each product is one
+    of the `sequences` that the loop computes.
     """
 
-    def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
-        self.terms = [(instruction, sequences.index(instruction.inputs[-1])) for instruction in terms]
+    def __init__(self, products: list[Instruction], sequences: list[Value]) -> None:
+        self.products = [(instruction, sequences.index(instruction.inputs[-1])) for instruction in products]
 
     def __contains__(self, instruction: object) -> bool:
-        return any(instruction is own for own, _ in self.terms)
+        return any(instruction is own for own, _ in self.products)
 
     def __bool__(self) -> bool:
-        return bool(self.terms)
+        return bool(self.products)
 
     def around(self) -> list[str]:
         """The statements at the start of a strip, up to the loop over its samples."""
-        if not self.terms:
+        if not self.products:
             return []
         lines = list(SCATTER_HEAD)
-        for n in range(len(self.terms)):
+        for n in range(len(self.products)):
             lines += [
                 f"for k in range(inner{n}):",
                 f"    total = tail(row(sums{n}, part), k * wide)",
@@ -209,13 +210,13 @@ class EventScatter:
             ]
         return [*lines, "for sample in range(samples):"]
 
-    def fetches(self, rows: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
-        """The statements at the start of a step that prefetch the sequences' rows of `AHEAD` steps later. The hardware
-        does not, because a strip of a row is short and the next row is far away.
+    def fetches(self, sequences: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
+        """The statements at the start of a step that prefetch the slices of the input sequences of `AHEAD` steps later.
+        The hardware does not prefetch them, because a strip is a short part of a slice, and the next strip is far away.
         """
         lines = []
-        for n, value in enumerate(rows):
-            if self.terms and value.shape == shape:
+        for n, value in enumerate(sequences):
+            if self.products and value.shape == shape:
                 later = f"t - least(t, {AHEAD})" if backwards else f"least(t + {AHEAD}, steps - 1)"
                 lines += [f"later{n} = tail(row(x{n}, ({later}) * h{n}), low0)"]
                 line = LINE // kind_of(value).dtype.itemsize
@@ -223,9 +224,9 @@ class EventScatter:
         return lines
 
     def near(self) -> dict[Value, list[str]]:
-        """The statements that choose where each scattered result stores its row of a step."""
+        """The statements that choose the array to which a step stores each result that is scattered."""
         found = {}
-        for n, (instruction, row) in enumerate(self.terms):
+        for n, (instruction, row) in enumerate(self.products):
             place = f"part, (sample % group{n} * held{n} + t % held{n}) * wide"
             # Select among offsets, not among arrays, because LLVM would check both arrays for aliasing.
             choice = [f"if inner{n} >= 0:", f"    at{n}, from{n} = {place}", "else:", f"    at{n}, from{n} = t, low0"]
@@ -235,7 +236,7 @@ class EventScatter:
     def step(self, backwards: bool) -> list[str]:
         """The statements at the end of a step: scatter when all rows of a block are complete."""
         lines = []
-        for n, (_, row) in enumerate(self.terms):
+        for n, (_, row) in enumerate(self.products):
             last = f"t % held{n} == 0" if backwards else f"(t % held{n} == held{n} - 1 or t == steps - 1)"
             lists = f"tail(row(firsts{n}, block{n}), 0), tail(rows{n}, 0), tail(amounts{n}, 0), graded{n}"
             arrays = f"tail(row(o{row}, part), 0), tail(row(sums{n}, part), 0)"
@@ -249,15 +250,15 @@ class EventScatter:
     def after(self) -> list[str]:
         """The statements at the end of a strip, after the loop over its samples: store its sums in the result."""
         lines = []
-        for n, (term, _) in enumerate(self.terms):
-            arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(term))}, inner{n}, column, wide, wide"
+        for n, (product, _) in enumerate(self.products):
+            arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(product))}, inner{n}, column, wide, wide"
             lines += [f"if inner{n} >= 0:", f"    rows.put_strip({arguments})"]
         return lines
 
     def arguments(self) -> list[tuple[str, Any]]:
         """The names and types of the kernel's additional arguments."""
-        arguments: list[tuple[str, Any]] = [("width", dtypes.int64)] if self.terms else []
-        for n, (instruction, _) in enumerate(self.terms):
+        arguments: list[tuple[str, Any]] = [("width", dtypes.int64)] if self.products else []
+        for n, (instruction, _) in enumerate(self.products):
             kind = kind_of(instruction.outputs[0])
             arguments += [(f"{name}{n}", dtypes.int64) for name in ("inner", "held", "group", "graded")]
             arguments += [(f"firsts{n}", (dtypes.int64, 2, False)), (f"rows{n}", (dtypes.int16, 1, False))]
@@ -267,14 +268,14 @@ class EventScatter:
 
     def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
         """The events of the products that are scattered in this run."""
-        pairs = ((instruction, known.get(instruction.outputs[0])) for instruction, _ in self.terms)
+        pairs = ((instruction, known.get(instruction.outputs[0])) for instruction, _ in self.products)
         return {instruction: events for instruction, events in pairs if events is not None}
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
         """The columns of a strip, the columns of a row, and 1, because a strip belongs to one row."""
         if not self.events(known):
             return block, max(1, units), 1
-        width = self.terms[0][0].inputs[-1].shape[-1]
+        width = self.products[0][0].inputs[-1].shape[-1]
         strip = -(-width // STRIPS // LEAST) * LEAST
         return min(width, MOST, max(LEAST, strip)), width, 1
 
@@ -289,9 +290,9 @@ class EventScatter:
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
         """The values of `arguments`, and the gradients that the kernel fills."""
-        operands: list[Any] = [block[1]] if self.terms else []
+        operands: list[Any] = [block[1]] if self.products else []
         grads, found = {}, self.events(known)
-        for instruction, _ in self.terms:
+        for instruction, _ in self.products:
             (out,) = instruction.outputs
             dtype, events = kind_of(out).dtype, found.get(instruction)
             if events is None:
@@ -306,4 +307,4 @@ class EventScatter:
 
     def additions(self, known: dict[Value, Any]) -> int:
         """The number of elements that are added."""
-        return sum(events.total * term.inputs[-1].shape[-1] for term, events in self.events(known).items())
+        return sum(events.total * product.inputs[-1].shape[-1] for product, events in self.events(known).items())

@@ -11,14 +11,15 @@ Each shape of a kernel's Values has a number; the code calls it a space. For a V
 block has the `count<k>` elements from `low<k>` to `high<k>`. The name of an array is a letter and a number, but never
 the name of a cast in generated files (b1, f4, i8, ...).
 
-Operands from outside are rows of sequences, and constants:
+Operands from outside are slices of sequences (their part for one time step) and constants:
 
-    all    the shape of the kernel                   r0_0[i]    the array or row, from the block's first element on
+    all    the shape of the kernel                   r0_0[i]    the array or slice, from the block's first element on
     some   broadcast, as one number per neuron       r0_0[i]    an array of the block, filled by `fill_broadcast`
     one    a scalar                                  r0_0       a number
 
-The index of a broadcast operand's element would cost divisions, and the loop over the elements would not be vectorised.
-Therefore a block lays out its broadcast constants once for all steps, and a broadcast sequence once per step.
+To compute the index of a broadcast operand at each element would take divisions, and LLVM would not vectorise the loop
+over the elements. Therefore the kernel copies such an operand to an array with one number for each element of the
+block: a constant once for all steps, and the slice of a sequence once per step.
 """
 
 from __future__ import annotations
@@ -51,28 +52,28 @@ class Scratch:
 
 
 class PhaseOperands:
-    """The operands from outside of the kernel for phases over one shape. `rows` and `fixed` map sequences and constants
-    to the numbers of the kernel's arguments; the phases use those in `used`.
+    """The operands from outside of the kernel for phases over one shape. `sequences` and `fixed` map input sequences
+    and loop-invariant operands to the numbers of their arguments of the kernel. The phases use the operands in `used`.
     """
 
     def __init__(
         self,
         space: int,
         shape: tuple[int, ...],
-        rows: dict[Value, int],
+        sequences: dict[Value, int],
         fixed: dict[Value, int],
         used: list[Value],
         scratch: Scratch,
     ) -> None:
-        self.space, self.rows, self._scratch = space, rows, scratch  # the number of the shape
-        self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed], nested=True)
+        self.space, self.sequences, self._scratch = space, sequences, scratch  # `space` is the number of the shape
+        self.index = IndexSpace(shape, [value for value in used if value in sequences or value in fixed], nested=True)
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
         for value in self.index.present:
             if value in fixed:
                 self._constant(fixed[value], value)
             elif self.index.coverage(value) == "some":
-                self.prepare.append(self._room(f"r{space}_{rows[value]}", value))
+                self.prepare.append(self._room(f"r{space}_{sequences[value]}", value))
 
     def _constant(self, n: int, value: Value) -> None:
         kind, name = self.index.coverage(value), f"d{self.space}_{n}"
@@ -87,28 +88,29 @@ class PhaseOperands:
         return f"{name} = {self._scratch.array(f'count{self.space}', kind_of(value).dtype)}"
 
     def _fill(self, name: str, value: Value, source: str) -> str:
-        """The statement that lays out a broadcast operand, an array or a row, for the block's elements."""
+        """The statement that lays out a broadcast operand, a constant or a slice, for the block's elements."""
         lengths = (" * ".join(f"n{self.space}_{axis}" for axis in axes) for axes in self.index.repeats(value))
         arguments = ", ".join(length or "1" for length in lengths)
         return f"fill_broadcast(tail({name}, 0), {source}, low{self.space}, count{self.space}, {arguments})"
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
         """Load `values` in the body, and return the statements for them at the start of a step."""
-        rows = []
-        for value in values:  # h is 0 if one row serves all steps; t * h is then always 0
+        lines = []
+        for value in values:  # h is 0 if all steps read the same slice; t * h is then always 0
             if value in self.elements:
                 statements.load(value, self.elements[value])
             elif value in self.index.present:
-                n, kind, row = self.rows[value], self.index.coverage(value), f"r{self.space}_{self.rows[value]}"
+                n, kind = self.sequences[value], self.index.coverage(value)
+                row = f"r{self.space}_{n}"
                 whole = f"row(x{n}, t * h{n})"
                 if kind == "some":
-                    rows.append(self._fill(row, value, whole))
+                    lines.append(self._fill(row, value, whole))
                 else:
-                    rows.append(
+                    lines.append(
                         f"{row} = x{n}[t * h{n}, 0]" if kind == "one" else f"{row} = tail({whole}, low{self.space})"
                     )
                 statements.load(value, row if kind == "one" else f"{row}[i]")
-        return rows
+        return lines
 
 
 class KernelBlock:
@@ -117,13 +119,13 @@ class KernelBlock:
     def __init__(
         self,
         shapes: list[Shape],
-        rows: list[Value],
+        sequences: list[Value],
         fixed: list[Value],
         needs: Sequence[tuple[Phase, list[Value]]],
         scratch: Scratch,
     ) -> None:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
-        self.rows = {value: n for n, value in enumerate(rows)}
+        self.sequences = {value: n for n, value in enumerate(sequences)}
         self.fixed = {value: n for n, value in enumerate(fixed)}
         self.scalars: list[tuple[Any, Any]] = []  # numbers passed as arguments, and the NumPy dtype of each
         self.prepare: list[str] = []  # the statements at the start of each block
@@ -132,7 +134,8 @@ class KernelBlock:
         self._buffers = self._bodies = 0
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
-            self.operands.append(PhaseOperands(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), scratch))
+            used = list(dict.fromkeys(used))
+            self.operands.append(PhaseOperands(k, shape, self.sequences, self.fixed, used, scratch))
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.operands[k].prepare
         self.sizes = [operands.index.sizes for operands in self.operands]
@@ -143,18 +146,18 @@ class KernelBlock:
         return self.spaces[value.shape]
 
     def part(self, array: str, value: Value) -> str:
-        """The block's elements of an array or a row."""
+        """The block's elements of an array, or of a slice of a sequence."""
         return f"tail({array}, low{self.of(value)})"
 
     def count(self, value: Value) -> str:
         """The number of these elements."""
         return f"count{self.of(value)}"
 
-    def new(self, value: Value, kind: DType | None = None, rows: str = "") -> str:
-        """Allocate an array of the block, or `rows` of them, in the Value's dtype or another one."""
+    def new(self, value: Value, kind: DType | None = None, slices: str = "") -> str:
+        """Allocate an array of the block, or one for each of `slices` steps, in the Value's dtype or another one."""
         dtype = (kind or kind_of(value)).dtype
-        if rows:
-            return f"heap_rows({rows}, {self.count(value)}, np.{dtype.type.__name__})"
+        if slices:
+            return f"heap_rows({slices}, {self.count(value)}, np.{dtype.type.__name__})"
         return self._scratch.array(self.count(value), dtype)
 
     def step(

@@ -27,10 +27,10 @@ def fuse_into_loops(program: Program) -> Program:
         after:  last, total = scan[v + (x + b), sums s * w](v0, x, b, w)
 
     For example, a bias added before a neuron, the gradient of a factor, or a mean over time would each read and write a
-    whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into every loop
-    that reads its sequence. This pays if all users are loops that are single kernels, because the sequence is then not
-    written to memory. If the producer is cheap, there may also be elementwise users, which compute it again. In the
-    backward loop of `checkpoint_every`, which recomputes states, only sums are fused.
+    whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into all loops that
+    read its sequence, if each of them is a single kernel, because then the sequence is not written to memory. A cheap
+    producer is also fused if some of its users are elementwise instructions; they compute the producer again. A
+    backward loop of `checkpoint_every`, which recomputes states, only gets sums.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -41,7 +41,9 @@ def fuse_into_loops(program: Program) -> Program:
 
 
 def _fuse_producers(program: Program) -> Program:
-    """Fuse elementwise instructions into all loops that read their sequence, if it has no other users."""
+    """Fuse elementwise instructions into the loops that read their results, if all users are such loops or are fused
+    too. If the instruction is cheap, users may also be other loops or elementwise instructions.
+    """
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
     # In reverse order, so that whole chains are fused: for exp(x + b), exp is fused before x + b is considered.
@@ -69,7 +71,7 @@ def _is_never_stored(sequence: Value, users: Users) -> bool:
 
 
 def _can_absorb(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
-    """True if a user of a sequence can absorb its producer: a loop, or another producer that is fused."""
+    """True if the producer of `sequence` can be fused into a user: a loop, or another producer that is fused."""
     if user is None:
         return False
     if isinstance(user.op, LoopOperation):
@@ -106,11 +108,11 @@ def _with_producers(
         fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
-    # The walk found the producers backwards. Sort them by their order in the Program, which respects dependencies.
+    # The search started at the loop and found the last producer first. Restore the order of the Program.
     fused.sort(key=lambda numbered: numbered[0])
     larger = enlarge_loop(instruction, [inside for _, inside in fused], xs, consts)
-    # A kernel with products works on blocks of rows, so all Values that it computes must have the same rows. If this
-    # is not true after fusion, keep the original loop.
+    # In a kernel with products, a block consists of rows, so all Values must have the same number of rows. If the fused
+    # Values have another number, the enlarged loop is not a kernel: keep the original loop.
     return larger if is_kernel(larger) else instruction
 
 
@@ -136,10 +138,12 @@ def enlarge_loop(
 
 
 def _fuse_users(program: Program) -> Program:
-    """Fuse elementwise instructions on the results of a loop into it, if it then stores no more sequences than before.
+    """Fuse elementwise instructions on the results of a loop into the loop, if less memory is then read and written.
 
-    This holds in two cases: the instruction is only summed over time, as in the gradient of a factor, or the loop
-    stores its result instead of its operand.
+    An instruction is fused in two cases. In the first case its result is not stored, because it is only summed over
+    time, as in the gradient of a factor, or only read by fused instructions. In the second case its result is stored,
+    but none of its operands from the loop. For example, if s is only used in s * 2 and s * 3 - 1, the loop stores these
+    two sequences instead of s. Before, s was written once and read again.
     """
     users = users_of(program)
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
@@ -151,7 +155,7 @@ def _fuse_users(program: Program) -> Program:
         if is_kernel(instruction) and loop_of(instruction).recompute is None:
             own = _users_to_fuse(instruction, program.instructions[number + 1 :], users, order)
             larger = _with_users(instruction, own, users) if own else instruction
-            # If the rows of a kernel with products then differ, keep the original loop (see `_with_producers`).
+            # If the enlarged loop is not a single kernel, keep the original loop (see `_with_producers`).
             if larger is not instruction and is_kernel(larger):
                 instruction = larger
                 moved.update(own)
@@ -176,7 +180,8 @@ def _users_to_fuse(
             values, out = values_in(instruction), instruction.outputs[0]
             if not is_elementwise(instruction) or out.shape not in shapes or inside.isdisjoint(values):
                 continue
-            # The other operands must be computed before the loop, and have a row per step or be invariant.
+            # The other operands must be computed before the loop. Each must be loop-invariant, or a sequence with as
+            # many steps as the loop.
             others = [x for x in values if x not in inside]
             known = all(
                 order.get(x, -1) < first and (len(x.shape) < len(out.shape) or x.shape[0] == out.shape[0])
@@ -192,7 +197,7 @@ def _users_to_fuse(
 
 
 def _values_to_store(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
-    """Select the Values that users outside of the loop need, except sums over time."""
+    """Select the Values that the loop must store: those with a user that is neither fused nor a sum over time."""
     own = set(fused)
     return {x for x in values if any(user is None or not (user in own or _adds_up(user)) for user in users.get(x, []))}
 
@@ -202,9 +207,9 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
     first, last = len(body.after), len(body.carry) + len(body.xs)
     xs = list(zip(instruction.inputs[len(body.carry) : last], body.xs, strict=True))
     consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
-    rows = list(zip(_results_of_loop(instruction), body.ys, strict=True))
+    results = list(zip(_results_of_loop(instruction), body.ys, strict=True))
     inner = {x: tensor._data for x, tensor in (*xs, *consts) if isinstance(x, Value)}
-    inner.update((value, body.trace.lift(y)) for value, y in rows)
+    inner.update((value, body.trace.lift(y)) for value, y in results)
     inside: list[Instruction] = []
     for one in fused:
         out = one.outputs[0]
@@ -217,9 +222,9 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
         inputs = [inner[x] if isinstance(x, Value) else x for x in one.inputs]
         inside.append(with_inputs(one, inputs, [inner[out]]))
         if any(user not in fused for user in users.get(out, [])):
-            rows.append((out, wrap(inner[out])))
-    ys, users_inside = [y for _, y in rows], [*body.fused_users, *inside]
-    outputs = [*instruction.outputs[:first], *(x for x, _ in rows), *instruction.outputs[first + len(body.ys) :]]
+            results.append((out, wrap(inner[out])))
+    ys, users_inside = [y for _, y in results], [*body.fused_users, *inside]
+    outputs = [*instruction.outputs[:first], *(x for x, _ in results), *instruction.outputs[first + len(body.ys) :]]
     return enlarge_loop(instruction, [], xs, consts, outputs, ys=ys, fused_users=users_inside)
 
 
@@ -262,19 +267,19 @@ def _with_sums(instruction: Instruction, users: Users, replaced: dict[int, Instr
 
 
 def _other_axes(user: Instruction) -> tuple[int, ...]:
-    """The axes of a step that a sum over time reduces, too."""
+    """The axes other than time that a sum over time also reduces, as axes of a step."""
     return tuple(axis - 1 for axis in user.attrs["axis"] if axis)
 
 
 def _adds_up(user: Instruction) -> bool:
-    """True for a sum over time, perhaps also over other axes, if a loop can compute its part over time."""
+    """True for a sum over time, and perhaps over other axes, if a loop can compute the sum over time."""
     return (
         isinstance(user.op, Reduction)
         and user.op.additive
         and 0 in user.attrs["axis"]
         and not user.attrs["keepdims"]
         and dtypes.is_float(user.inputs[0].dtype)
-        # Totals over time could be rounded or overflow before the sum over the other axes.
+        # In float16 and bfloat16, the sums over time would be rounded, or overflow, before the sum over the other axes.
         and not (_other_axes(user) and dtypes.is_storage_only(user.inputs[0].dtype))
     )
 
@@ -285,8 +290,8 @@ def reduce_in_loops(program: Program) -> Program:
         before: last, total = scan[sums d](v0, x); bias = sum(total, axis=(0, 2, 3))
         after:  last, bias = scan[sums sum(d, axis=(0, 2, 3))](v0, x)
 
-    For example, this is the gradient of a bias or of a factor per channel. A kernel sums the elements of each block, so
-    it does not write the totals over time of all elements to memory. This pays if there are few results.
+    For example, this is the gradient of a bias or of a factor per channel. The kernel also sums over the elements of a
+    block, so it does not write the sum over time of each element to memory. This pays if there are few results.
     """
     users = users_of(program)
     moved: set[Instruction] = set()

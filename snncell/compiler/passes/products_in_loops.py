@@ -17,7 +17,8 @@ from snncell.tape.tracing import Instruction
 
 
 def multiply_in_loops(program: Program) -> Program:
-    """Fuse event-driven products into loops: into the only loop that reads the product, or that computes its operand.
+    """Fuse event-driven products into loops. A product x @ w is fused into the loop that reads it (gather). A product
+    x.T @ y is fused into the loop that computes y (scatter).
 
         before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
         after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
@@ -25,14 +26,16 @@ def multiply_in_loops(program: Program) -> Program:
     Without this pass, the product writes the input current of all neurons and steps to memory, and the loop reads it.
     This is more memory traffic than everything else in a spiking layer. The fused loop instead adds the matrix rows of
     a step's events, for one block of neurons at a time. The columns of this block are a strip of the matrix that stays
-    in cache. The number of events is known only at run time. If there are many, or if the loop is not a single kernel,
-    the product runs as a whole before the loop (`hoist.py`). A product with other users is not fused, because it must
-    be written to memory anyway.
+    in cache. For x.T @ y, such as a weight gradient, the loop does not write y, but adds it to the sum at each step.
+
+    The number of events is known only at run time. If there are many, or if the loop is not a single kernel, the
+    product runs on whole sequences: x @ w before the loop, x.T @ y after it (`hoist.py`). If another instruction uses
+    x @ w or y, the product is not fused, because this sequence must be written to memory anyway.
     """
     users = users_of(program)
-    products = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
-    terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
-    if not products and not terms:
+    gathers = {one.outputs[0]: one for one in program.instructions if _may_gather(one, users)}
+    scatters = {one.inputs[-1]: one for one in program.instructions if _may_scatter(one, users)}
+    if not gathers and not scatters:
         return program
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
     instructions: list[Instruction] = []
@@ -41,12 +44,12 @@ def multiply_in_loops(program: Program) -> Program:
         if instruction in moved:
             continue
         if isinstance(instruction.op, LoopOperation):
-            instruction = _with_terms(_with_products(instruction, products), terms, moved, order)
+            instruction = _with_scatters(_with_gathers(instruction, gathers), scatters, moved, order)
         instructions.append(instruction)
     return eliminate_dead_code(program._replace(instructions=instructions))
 
 
-def _may_move(instruction: Instruction, users: Users) -> bool:
+def _may_gather(instruction: Instruction, users: Users) -> bool:
     known = isinstance(instruction.op, ProductOfEvents) and not along_rows(instruction)
     if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
         return False
@@ -60,15 +63,15 @@ def _may_move(instruction: Instruction, users: Users) -> bool:
     return instruction.outputs[0] in sequences_of(user) and len(instruction.outputs[0].shape) > 1
 
 
-def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
-    """The loop with products fused into it, in place of their sequences."""
+def _with_gathers(instruction: Instruction, gathers: dict[Value, Instruction]) -> Instruction:
+    """The loop with products fused into it. It reads x and w instead of the sequence x @ w."""
     body = loop_of(instruction).body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
     consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
     inside: list[Instruction] = []
     for sequence, slot in zip(instruction.inputs[first:last], body.xs, strict=True):
-        product = products.get(sequence)
+        product = gathers.get(sequence)
         if product is None:
             xs.append((sequence, slot))
             continue
@@ -80,7 +83,7 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
     return enlarge_loop(instruction, inside, xs, consts) if inside else instruction
 
 
-def _may_be_term(instruction: Instruction, users: Users) -> bool:
+def _may_scatter(instruction: Instruction, users: Users) -> bool:
     """True for an event-driven product x.T @ y, such as a weight gradient, if the sequence y has no other users."""
     if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False
@@ -88,10 +91,10 @@ def _may_be_term(instruction: Instruction, users: Users) -> bool:
     return len(y.shape) > 1 and users[y] == [instruction] and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True)
 
 
-def _with_terms(
-    instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
+def _with_scatters(
+    instruction: Instruction, scatters: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
-    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_be_term`)."""
+    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_scatter`)."""
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not is_kernel(instruction):
         return instruction
@@ -99,33 +102,33 @@ def _with_terms(
     xs, consts = list(body.xs), list(body.consts)
     sequences, fixed = list(instruction.inputs[first:last]), list(instruction.inputs[last:])
     after, results = instruction.outputs[: len(body.after)], instruction.outputs[len(body.after) :]
-    rows, sums = list(zip(results, body.ys, strict=False)), list(results[len(body.ys) :])
+    stored, sums = list(zip(results, body.ys, strict=False)), list(results[len(body.ys) :])
     inside: list[Instruction] = []
-    for value, y in list(rows):
-        term = terms.get(value)
+    for value, y in list(stored):
+        product = scatters.get(value)
         # The other operands (the events of the layer's input) must be computed before the loop.
-        if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
+        if product is None or any(order.get(x, -1) > own for x in product.inputs[:-1]) or value.shape[1:] != y.shape:
             continue
-        x, *lists, _ = term.inputs
+        x, *lists, _ = product.inputs
         sequences.append(x)
         xs.append(wrap(Value(body.trace, x.shape[1:], x.dtype)))
         fixed += lists
         consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
         operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
-        total = Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype)
-        inside.append(with_inputs(term, [*operands, body.trace.lift(y)], [total]))
-        sums.append(term.outputs[0])
-        moved.add(term)
-        rows.remove((value, y))
+        total = Value(body.trace, product.outputs[0].shape, product.outputs[0].dtype)
+        inside.append(with_inputs(product, [*operands, body.trace.lift(y)], [total]))
+        sums.append(product.outputs[0])
+        moved.add(product)
+        stored.remove((value, y))
     if not inside:
         return instruction
     larger = replace(
         body,
         xs=xs,
         consts=consts,
-        ys=[y for _, y in rows],
+        ys=[y for _, y in stored],
         sums=[*body.sums, *map(wrap, results_of(*inside))],
         fused_users=[*body.fused_users, *inside],
     )
     inputs = [*instruction.inputs[:first], *sequences, *fixed]
-    return with_body(instruction, larger, inputs, [*after, *(value for value, _ in rows), *sums])
+    return with_body(instruction, larger, inputs, [*after, *(value for value, _ in stored), *sums])

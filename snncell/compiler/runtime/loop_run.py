@@ -1,11 +1,11 @@
 """Lowering of a loop over time to its form in each space, and one run of it.
 
-    one kernel    all elementwise, or with products of rows and constant matrices (on the CPU)
+    one kernel    all elementwise; on the CPU also products of states and loop-invariant matrices
     step by step  the launches of a plan, replayed at each step (`stepwise.py`)
     no loop       without states, the launches of a plan for all steps at once
 
 Instructions before and after the loop run on whole sequences, by the rules of their operations (`over_time`, `summed`),
-or on totals (`additive`, `proportional`).
+or on sums over time (`additive`, `proportional`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LoopRun:
         self.space: Space = DEVICE if IN_USE and any(space_of(array) is DEVICE for array in arrays) else HOST
         # The array of each Value: a sequence if the Value is in `varying`, otherwise loop-invariant.
         self.known: dict[Value, Any] = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
-        # Checkpoints are inputs like the sequences, but have one row per segment, not per step.
+        # Checkpoints are inputs like the sequences, but have one slice per segment (`interval` steps), not per step.
         self.varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
         self.totals: dict[Value, Any] = {}  # sums over time
         for instruction in schedule.invariant:
@@ -63,7 +63,7 @@ class LoopRun:
                 self._run_over_time([instruction])
             else:
                 self._add_sequences({instruction.outputs[0]: rows})
-        for instruction in schedule.terms:
+        for instruction in schedule.product_sums:
             events = events_by_column(instruction, self.known, self.steps) if adds_up(loop, instruction) else None
             if events is not None:
                 self.known[instruction.outputs[0]] = events

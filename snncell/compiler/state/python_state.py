@@ -1,4 +1,8 @@
-"""Guards on Python state: compare the values that a trace treats as constants, after it and at each later call."""
+"""Guards on Python state: detect changes of the values that a trace treats as constants.
+
+They are compared once directly after the trace, because the traced function itself may change them, and again at each
+later call.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,8 @@ class PythonState(ReachableValues):
         variables, slots = self._variables, list(self._slots.values())
         containers, arrays = self._containers, self._arrays
 
-        def unchanged() -> bool:  # runs at each call, so it uses loops, which are faster than generators and methods
+        # This runs at each call. So almost all of it is `for` loops, which are faster than generators and methods.
+        def unchanged() -> bool:
             try:
                 for take, mapping, values in present:
                     now = take(mapping)
@@ -109,7 +114,7 @@ class PythonState(ReachableValues):
             yield from ((f"{holder.words}{name}", x) for name, x in holder.values.items())
 
     def refuse_iterators(self, who: str) -> None:
-        """Raise for an iterator among the variables, because a trace would use the same items at each call."""
+        """Raise for an iterator among the variables, because each call would use the items of the traced call."""
         for name, value in self._named():
             if any(value is iterator for iterator in self._iterators):
                 raise TraceError(
@@ -151,7 +156,7 @@ class PythonState(ReachableValues):
                 )
 
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
-        """Raise if an object, variable or container holds a Tensor of this trace, which has no value afterwards."""
+        """Raise if an object, variable or container holds a Tensor of this trace: it has no value after the trace."""
         for cell, name, value in self._variables:
             if holds_traced_tensor(cell_value(cell), trace):
                 if isinstance(cell, ContextVar):
@@ -173,11 +178,14 @@ class PythonState(ReachableValues):
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
 
     def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
-        """Raise if an attribute or a global is such a Tensor, and restore the previous value."""
+        """Raise if an attribute or a global is a Tensor of this trace, or was replaced by a container with one. First
+        restore the previous value.
+        """
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
-            # A container that existed before is searched by the caller, unless the code only appends to it.
+            # `refuse_leaks` searches the containers that existed before the trace. Nobody searches containers to which
+            # the code only appends: it does not read their items, so they cannot change a result.
             if not (known or isinstance(now, Tensor)) or not holds_traced_tensor(now, trace):
                 continue
             if owner is None:
@@ -232,8 +240,9 @@ after_fork(LOADING.clear)  # a forked child does not have these threads
 
 @contextmanager
 def pause_loading() -> Iterator[bool]:
-    """Pause the threads that load data, because they may draw from the global random generators; True if all pause. A
-    loading thread does not pause the others, because two of them could wait for each other.
+    """Pause the threads that load data, because they may draw from the global random generators. The result is True if
+    all threads have paused. A loading thread that traces does not pause the others, because two loading threads could
+    wait for each other.
     """
     loads = threading.get_ident() in LOADING
     # In a nested trace, the outer trace already owns the locks.
@@ -247,7 +256,9 @@ def pause_loading() -> Iterator[bool]:
 
 
 class RandomStates:
-    """The states before a trace of all random generators that it may use, because it would keep drawn numbers."""
+    """The states, before a trace, of all random generators that the traced function may use. If a state changes, the
+    function has drawn random numbers, and its Program would contain them as constants.
+    """
 
     def __init__(self, state: PythonState, alone: bool) -> None:
         self.state, self.alone = state, alone  # `alone`: no loading thread runs during the trace
@@ -258,13 +269,13 @@ class RandomStates:
             self.before.append((torch.default_generator, _of_torch, _of_torch(torch.default_generator)))
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
-        """Raise if a generator has been advanced since."""
+        """Raise if a generator has advanced since the trace began."""
         for name in sorted(self.state.unseeded):
             raise _draw_error(who, f"{name}(), which has no seed,", every)
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
-            named = id(generator) in _NAMES and self.state.draws  # the function's own code names it
+            named = id(generator) in _NAMES and self.state.draws  # the function's code draws from this generator
             shared = id(generator) in _NAMES or of is _of_torch
             if shared and not named and self._drawn_by_others(generator, of):
                 continue
@@ -292,14 +303,15 @@ def _draw_error(who: str, name: str, every: str) -> TraceError:
 
 
 def _position_of(generator: Any) -> Any:
-    """The position of a global generator, which changes with each draw; it reads in 10 us, not 200."""
+    """The position of a global generator, changed by each draw; reading its full state takes 20 times longer."""
     if generator is PYTHONS:
         _, words, following = generator.getstate()
         return words[0], words[-1], following
     bits = generator._bit_generator
     if type(bits) is not np.random.MT19937:
         return state_of(generator)
-    # Compare all fields after the object's header, because one of them is a normal number kept for the next draw.
+    # NumPy draws Gaussian numbers in pairs, and keeps the second one in a field of the generator for the next draw.
+    # Therefore compare all fields after the object's header.
     fields, header = type(generator).__basicsize__, object.__basicsize__
     kept = ctypes.string_at(id(generator) + header, fields - header)
     return ctypes.string_at(bits.ctypes.state_address, 2500) + kept
@@ -336,14 +348,15 @@ class Dependencies:
         state.include(trace.cells)
         self.state = state
         self.versions = [(cell, cell.version) for cell in {**trace.cells, **state.cells}]
-        # Include gradient targets and Parameters whose settings are read, because their values may not be.
+        # A trace may depend on settings of a Parameter, such as requires_grad, without reading its value. So include
+        # the targets of gradients, and Parameters that only the Python code reads.
         parameters = {**trace.parameters, **trace.gradient_targets, **state.parameters}
         self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
         self._values_unchanged = state.guard(trace.cells)
 
     def is_current(self) -> bool:
-        """True if no Cell, no setting of a Parameter and no other value has changed since."""
-        for cell, version in self.versions:  # runs at each call, so it uses loops, which are faster than generators
+        """True if no Cell, no setting of a Parameter and no other value has changed since the trace."""
+        for cell, version in self.versions:  # at each call; loops are faster here than generators
             if cell.version != version:
                 return False
         for parameter, trained, limits, hooks in self.parameters:
@@ -368,8 +381,8 @@ class Dependencies:
 
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
-    """A context for the trace of `roots`, functions and objects, with the Python state that they can read. Random draws
-    in it raise an error. Errors name `every`, for example "each step".
+    """A context in which `roots`, functions and objects, are traced. It gives the Python state that they can read, and
+    raises an error if they draw random numbers. `every` is a part of its messages, for example "each step".
     """
     state = PythonState(roots)
     state.refuse_iterators(who)
@@ -386,7 +399,7 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
             yield state
         except TraceError:
             raise
-        except SnncellError:  # a draw may be the cause, for example an invalid dtype of NumPy's noise
+        except SnncellError:  # the cause may be a random draw, for example if noise of NumPy has an invalid dtype
             try:
                 states.refuse_draws(who, every)
             except TraceError as draw:

@@ -1,11 +1,12 @@
 """Matrix products: BLAS, or event-driven kernels for a sparse matrix of spikes.
 
-An event is a nonzero element. For example, a row of the result with three events is the sum of three rows of the other
-operand. The other operand is packed into panels of DEPTH rows and WIDTH columns, which fill half of an L2 cache. The
-kernel uses a panel for all rows of the result before it goes to the next panel, so it loads each element from memory
-once. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the product with
-the transposed matrix, the events are sorted by column first. A kernel runs its units from `start` to `stop`. Each sum
-adds the events in the order of their places, so the bits do not depend on the number of threads.
+An event is a nonzero element of x in x @ y. For example, if a row of x has three events, this row of the result is a
+weighted sum of three rows of y. A unit of work is some rows of the result in one strip of WIDTH columns; a thread takes
+a chunk of consecutive units. The kernel packs y into panels of DEPTH rows and WIDTH columns, which fill half of an L2
+cache. It uses a panel for all rows of a unit before it packs the next one, so a unit loads each element from memory
+once. If there are few events per row of y, it reads y in place instead of packing it. The sums of a row stay in
+registers while the kernel adds all of the row's events in a panel. For the product with x.T, the events are sorted by
+column first. Each sum adds the events in the order of their places, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from snncell.kernels.products import blas, device as on_device
 
 LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel; they depend on the dtype
 
-PART = 64  # rows whose events are stored together, in memory for the maximum number
+PART = 64  # rows of x whose events are stored one after the other; there is room for the case that all are nonzero
 
 
 def find_all_events(
@@ -47,9 +48,10 @@ def find_all_events(
 ) -> None:
     """Find the nonzero elements of `x` (m, k), row by row: their columns and values.
 
-    Columns are counted from the start of their block of DEPTH. `counts` (blocks, m) gets the number of events of each
-    row and block, and `starts` the index of the first one in `places` and `values` (parts, the maximum number of events
-    of a part). Unused memory is not written. `graded` (parts) is set to 1 if an event is not 1.
+    A column number counts from the first column of its block of DEPTH columns. `counts` (blocks, m) gets the number of
+    events of each row and block. `starts` gets the index of the first of these events in `places` and `values`, which
+    have the shape (parts, maximum number of events of a part). Unused memory is not written. `graded` (parts) is set to
+    1 if a part has an event that is not 1.
     """
     _, k = x.shape
     blocks, m = counts.shape
@@ -127,10 +129,10 @@ def add_events(
             `values` may have one element, the value of all events.
         y: (k, n), or (n, k) if `y_turned`.
         out: (m, n), or (n, m) if `out_turned`.
-        rows: the number of result rows in a unit. A row of a unit has WIDTH columns. Units are numbered strip by strip.
+        rows: the number of rows of the result in a unit, which has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
-        grain: the number of consecutive units that one thread runs.
-        panels: (threads, reach WIDTH), overwritten.
+        grain: the number of consecutive units in a chunk, which one thread runs.
+        panels: (chunks of `grain` units, reach WIDTH), overwritten; one row, unused, if `packs` is 0.
         reach: the number of rows of `y` in a block of events; at most DEPTH.
     """
     blocks, m = counts.shape
@@ -170,10 +172,10 @@ def add_events(
 
 SAMPLES, RUN = 16384, 64  # elements from which the density is estimated, in runs
 GOLDEN = 0.6180339887498949  # the distance between two runs, as a fraction of the array
-UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are cut too
+UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are divided among units too
 UNIT_ROWS = 256  # the minimum number of rows of a unit
-PANELS = 32  # the maximum number of panels; a thread that finishes early takes more units
-PACKED_FROM = 2  # events per row of the matrix: with fewer, it is read in place instead of being packed
+PANELS = 32  # the maximum number of chunks of units, each with a panel; a thread that is early takes another chunk
+PACKED_FROM = 2  # events per row of y: if there are fewer, the kernel reads y in place instead of packing it
 
 
 class MatrixEvents(NamedTuple):
@@ -389,8 +391,8 @@ PACK, ROW = 0.62, 21.0
 # Costs of BLAS: per multiplication, and per element of the operands and of the result.
 MULTIPLY, ELEMENT = 0.0207, 0.62
 
-LEAST = 0.02  # if the limit is lower than this, the search for events is not worth its time
-FEWEST = 4, 8  # the fewest rows, and contracted rows: for fewer, BLAS is memory-bound, and the model does not hold
+LEAST = 0.02  # if the break-even density is lower than this, the search for events is not worth its time
+FEWEST = 4, 8  # the fewest rows of x, and of x in x.T @ y: for fewer, BLAS is memory-bound, and the model is wrong
 
 
 @functools.lru_cache(maxsize=4096)
