@@ -1,13 +1,12 @@
 """Long memory: recall a class after a delay, and read digits pixel by pixel.
 
-LIF neurons forget within a few time constants, and each spike resets them. Resonators and state space models (LRU) keep
-an oscillation over hundreds of steps. All networks have two hidden layers of spikes, of the same size.
+LIF neurons forget within a few time constants, and a sliding PSN sees the last 64 steps. Resonators and state space
+models (LRU) keep an oscillation over hundreds of steps. All networks have two hidden layers of spikes of the same size.
 """
 
 import numpy as np
 
-import snncell
-from snncell import nn
+from snncell import nn, set_seed
 from snncell.data import digits
 from snncell.surrogate import ATan
 from snncell.train import Batches, fit
@@ -42,6 +41,7 @@ def lif(reset):
 LAYERS = {
     "LIF": lambda inputs, size: [nn.Dense(inputs, size), nn.MultiStep(lif("subtract"))],
     "LIF, no reset": lambda inputs, size: [nn.Dense(inputs, size), nn.MultiStep(lif(None))],
+    "sliding PSN": lambda inputs, size: [nn.Dense(inputs, size), nn.SlidingPSN(order=64)],
     "resonators": lambda inputs, size: [nn.Dense(inputs, size), nn.MultiStep(resonators(size))],
     "LRU": lambda inputs, size: [nn.LRU(inputs, size, size // 2, radius=(0.99, 0.9995), max_phase=1.0), ATan()],
 }
@@ -56,7 +56,7 @@ class LastSteps(nn.Cell):
 
 def accuracy(name, data, test, epochs, size, seed=0):
     """Train a network with two hidden layers, and return its accuracy on the test data."""
-    snncell.set_seed(seed)
+    set_seed(seed)
     layers, inputs, classes = LAYERS[name], data[0].shape[2], len(set(data[1]))
     net = nn.SequentialCell(*layers(inputs, size), *layers(size, size), nn.Dense(size, classes), LastSteps())
     data, test = (Batches(*part, batch_size=64, time_first=True) for part in (data, test))

@@ -305,3 +305,20 @@ def test_explain_quotes_the_equations():
     )
     for equation in ("return v - leak / tau + x", "return h * (1.0 - s) + s * v_reset"):
         assert f": {equation}\n" in text
+
+
+def test_balanced_resonators_equal_the_step_of_the_paper_in_its_units():
+    """Higuchi et al. 2024, with dt = 0.01, omega in rad / s, and the damping b_offset in 1 / s."""
+    dt, omega, offset = 0.01, np.array([5.0, 12.0, 40.0, 80.0]), np.array([0.1, 1.0, 2.0, 0.5])
+    x = np.random.default_rng(0).normal(40.0, 60.0, (300, 4))
+    u, q, expected = np.zeros(4, complex), np.zeros(4), []
+    for now in x:
+        b = (-1.0 + np.sqrt(1.0 - (dt * omega) ** 2)) / dt - offset - q
+        u = u + dt * ((b + 1j * omega) * u + now)
+        z = (u.real - 1.0 - q > 0.0).astype(float)
+        q = 0.9 * q + z
+        expected.append(z)
+    node = nn.BalancedResonateNode(omega * dt, offset * dt, jump=dt, input_gain=dt)
+    found = nn.MultiStep(node)(Tensor(x)).asnumpy()
+    np.testing.assert_array_equal(found, expected)
+    assert found.sum(0).min() > 20
