@@ -134,7 +134,7 @@ def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The maximum potential over time: (T, B, ...) -> (B, ...); -inf for a sample of length 0.
 
-    Steps of equal height share the gradient equally.
+    If several steps have the same maximum, the gradient is divided equally among them.
 
     Example:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()

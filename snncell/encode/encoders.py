@@ -28,7 +28,7 @@ def rate(
     Args:
         x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step.
         steps: T.
-        gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt f_max.
+        gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt * f_max.
         first_spike_time: no spikes occur before this step.
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
     random number equals x. An input of 0 therefore fires once in 2^24 draws.

@@ -37,7 +37,7 @@ class Scale(Cell):
 
 
 class Heaviside(Cell):
-    """Threshold function, 1 where x > threshold, else 0, with a surrogate gradient: the Threshold node of NIR.
+    """Threshold function, 1 if x > threshold, else 0, with a surrogate gradient: the Threshold node of NIR.
 
     Args:
         threshold: a number, or an array that broadcasts to one time step of the input without its batch axis.

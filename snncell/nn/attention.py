@@ -143,7 +143,7 @@ class SpikformerBlock(Cell):
     """Spikformer block: spiking self-attention and a two-layer spiking network (MLP), each with a residual connection.
 
         x = x + SSA(x)
-        y = x + LIF(BN(LIF(BN(x W_1)) W_2))      with mlp_ratio D hidden neurons per token
+        y = x + LIF(BN(LIF(BN(x W_1)) W_2))      with mlp_ratio * D hidden neurons per token
 
     The sums are those of `SEWBlock` with connect="ADD", so a silent branch passes x on. After L blocks on spikes, y is
     a whole number up to 2 L + 1.

@@ -123,7 +123,7 @@ def glu(x: Numbers, axis: int = -1) -> Tensor:
 
 @elementwise("same", bprop=lambda x, _out, dout: (where(x > 0, dout, 0.0),))
 def relu(x: Any) -> Any:
-    """Rectified linear unit: x where x > 0, else 0."""
+    """Rectified linear unit: x if x > 0, else 0."""
     return where(x <= 0, 0, x)  # not x > 0, so that NaN passes through
 
 
@@ -146,12 +146,12 @@ def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def leaky_relu(x: Numbers, alpha: Numbers = 0.2) -> Tensor:
-    """Leaky ReLU: x where x > 0, else alpha * x. `alpha` may be a Tensor and gets a gradient too."""
+    """Leaky ReLU: x if x > 0, else alpha * x. `alpha` may be a Tensor and gets a gradient too."""
     return _leaky_relu(x, alpha)
 
 
 def prelu(x: Numbers, weight: Numbers) -> Tensor:
-    """Parametric ReLU: x where x > 0, else weight * x, with one weight or one per channel.
+    """Parametric ReLU: x if x > 0, else weight * x, with one weight or one per channel.
 
     Args:
         x: any shape, or (N, C, ...) if there are several weights.
@@ -207,7 +207,7 @@ def _hardshrink(x: Any, width: Any) -> Any:
 
 
 def hardshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
-    """Hard shrinkage: x where |x| > lambd, else 0."""
+    """Hard shrinkage: x if |x| > lambd, else 0."""
     return _hardshrink(x, lambd)
 
 
@@ -223,7 +223,7 @@ def _(x: Tensor, width: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def softshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
-    """Soft shrinkage: move x towards 0 by lambd; 0 where |x| <= lambd."""
+    """Soft shrinkage: move x towards 0 by lambd; 0 if |x| <= lambd."""
     return _softshrink(x, lambd)
 
 
@@ -244,7 +244,7 @@ def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def elu(x: Numbers, alpha: Numbers = 1.0) -> Tensor:
-    """Exponential linear unit: x where x > 0, else alpha (exp(x) - 1). `alpha` may be a Tensor and gets a gradient too.
+    """Exponential linear unit: x if x > 0, else alpha (exp(x) - 1). `alpha` may be a Tensor and gets a gradient too.
 
     Source: Clevert and others, "Fast and Accurate Deep Network Learning by Exponential Linear Units", ICLR 2016.
     """
@@ -260,7 +260,7 @@ def selu(x: Numbers) -> Tensor:
 
 
 def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
-    """Continuously differentiable ELU: x where x > 0, else alpha (exp(x / alpha) - 1), alpha != 0, with slope 1 at 0.
+    """Continuously differentiable ELU: x if x > 0, else alpha (exp(x / alpha) - 1), alpha != 0, with slope 1 at 0.
 
     Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
     """

@@ -333,7 +333,7 @@ def _heaviside(x: Any, values: Any) -> Any:
 
 
 def heaviside(x: Numbers, values: Numbers) -> Tensor:
-    """Heaviside step function: 0 where x < 0, 1 where x > 0, and `values` where x is 0."""
+    """Heaviside step function: 0 if x < 0, 1 if x > 0, and `values` if x is 0."""
     return _heaviside(*_same_dtype_tensors(x, values, "heaviside"))
 
 
@@ -360,7 +360,7 @@ def minimum(x: Any, y: Any) -> Any:
 
 
 def _larger(x: Any, y: Any) -> Tensor:
-    """The share of x in the gradient of the maximum: 1 where x > y, 0.5 where x == y, 0 elsewhere and next to NaN."""
+    """The share of x in the gradient of the maximum: 1 if x > y, 0.5 if x == y, 0 elsewhere and next to NaN."""
     return where(greater(x, y), 1.0, where(equal(x, y), 0.5, 0.0))
 
 

@@ -54,7 +54,7 @@ class _PerChannel(Quantiser):
 class Uniform(_PerChannel):
     """Uniform quantisation: round to multiples of a step, within the range of a signed or affine integer.
 
-    Q(x) = s round(clip(x / s, low, high)),   dQ/dx = 1 where low <= x / s <= high, else 0
+    Q(x) = s round(clip(x / s, low, high)),   dQ/dx = 1 if low <= x / s <= high, else 0
 
     low, high = -(2^(bits-1) - 1), 2^(bits-1) - 1             symmetric
     low, high = -z, 2^bits - 1 - z, with z = round(-min / s)   otherwise: affine, with an integer zero point z
@@ -285,7 +285,7 @@ LEAST_EXPONENT = -64  # smallest exponent of the largest power of two; smaller w
 class Ternary(_PerChannel):
     """Ternary weights: -s, 0 or s, as in Ternary Weight Networks (TWN).
 
-    Q(w) = s sign(w) where |w| > threshold mean |w|, else 0;   s = mean of these |w|;   dQ/dw = 1
+    Q(w) = s sign(w) if |w| > threshold * mean |w|, else 0;   s = mean of these |w|;   dQ/dw = 1
 
     Args:
         threshold: in mean magnitudes. 0.7 is close to the least squared error for normal and uniform weights.
@@ -317,7 +317,7 @@ class Ternary(_PerChannel):
 class Binary(_PerChannel):
     """Binary weights: -s or s, the sign times the mean magnitude.
 
-    Q(w) = s where w >= 0, else -s;   s = mean |w|;   dQ/dw = 1 where |w| <= limit, else 0
+    Q(w) = s if w >= 0, else -s;   s = mean |w|;   dQ/dw = 1 if |w| <= limit, else 0
 
     Args:
         limit: larger weights have no gradient, so that they do not grow for ever.

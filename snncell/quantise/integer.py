@@ -182,8 +182,8 @@ class OverTime(IntegerLayer):
 class IntegerNeuron(IntegerLayer):
     """One time step of a neuron in integers. States saturate at `low` and `high`.
 
-    h = clip(round((v_from_v v + v_from_x x + v_from_i i + v_from_1) / 2^shift), low, high)
-    i = clip(round((i_from_x x + i_from_i i) / 2^i_shift), low, high)
+    h = clip(round((v_from_v * v + v_from_x * x + v_from_i * i + v_from_1) / 2^shift), low, high)
+    i = clip(round((i_from_x * x + i_from_i * i) / 2^i_shift), low, high)
 
     Spike and reset then follow `nn.Neuron`.
     """

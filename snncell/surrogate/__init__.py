@@ -1,6 +1,6 @@
 """Surrogate gradients: spike functions with a step forward and a smooth derivative backward.
 
-Each one is a Cell with three methods. `construct` fires where x > 0, `primitive` is a smooth function, and `bprop`
+Each one is a Cell with three methods. `construct` fires if x > 0, `primitive` is a smooth function, and `bprop`
 multiplies the gradient by the derivative of the primitive. You can write your own by deriving from `Surrogate`.
 Constants that are Parameters are learned. Within `surrogate.smooth()`, all of them run their primitive.
 """

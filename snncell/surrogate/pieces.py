@@ -27,16 +27,19 @@ def quadratic(y: Tensor) -> Tensor:
 class Triangle(Surrogate):
     """Triangular surrogate gradient with a height and a half width.
 
-    derivative: height max(0, 1 - |x| / width)
-    primitive: height width (y - y |y| / 2) + 1 / 2 with y = x / width limited to [-1, 1]
-    area under the derivative: height width, by which the primitive rises
+    derivative: height * max(0, 1 - |x| / width)
+    primitive: height * width * (y - y |y| / 2) + 1 / 2 with y = clip(x / width, -1, 1)
+
+    From -inf to inf the primitive rises by height * width, because this is the area under the derivative.
+
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
     et al., NeurIPS 2018, as for `nn.ALIFNode`, with height 0.3 and the threshold as width.
     Elsewhere:
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
         SpikingJelly: PiecewiseQuadratic(alpha) with height = alpha, width = 1 / alpha.
-        snnTorch: triangular(threshold) has no counterpart: it is threshold below x = 0 and -threshold above.
+        snnTorch: triangular(threshold) has no counterpart: its derivative is threshold if x < 0, and
+            -threshold if x > 0.
     Example:
         >>> print(grad(snncell.surrogate.Triangle())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]
@@ -133,9 +136,9 @@ class PiecewiseExp(Surrogate):
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018.
     Elsewhere:
         SpikingJelly: PiecewiseExp(alpha=1).
-        sinabs: SingleExponential(grad_width=0.5, grad_scale=1), its default, is Scaled(PiecewiseExp(a), 2 grad_scale)
-            with a = 1 / (grad_width v_threshold).
-        lava-dl: Scaled(PiecewiseExp(1 / tau_rho), scale) with tau_rho = 100 tau_grad v_threshold and
+        sinabs: SingleExponential(grad_width=0.5, grad_scale=1), its default, is Scaled(PiecewiseExp(a), 2 * grad_scale)
+            with a = 1 / (grad_width * v_threshold).
+        lava-dl: Scaled(PiecewiseExp(1 / tau_rho), scale) with tau_rho = 100 * tau_grad * v_threshold and
             scale = scale_grad / 10.
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseExp())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -189,7 +192,8 @@ class StraightThrough(Surrogate):
     Conditional Computation", 2013.
     Elsewhere:
         snnTorch: straight_through_estimator(). SpikingJelly: DeterministicPass().
-        Spyx: custom(bwd=jnp.ones_like); custom() itself, documented as this, multiplies the gradient by x.
+        Spyx: custom(bwd=jnp.ones_like). custom() without bwd is documented as straight-through, but multiplies the
+            gradient by x.
     Example:
         >>> print(grad(snncell.surrogate.StraightThrough())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1. 1. 1.]
@@ -213,8 +217,8 @@ class LeakyReLU(Surrogate):
     Source: snnTorch's leaky spike operator; Eshraghian et al., "Training Spiking Neural Networks Using Lessons From
     Deep Learning", Proceedings of the IEEE 2023.
     Elsewhere:
-        SpikingJelly: LeakyKReLU(leak=0, k=1), whose derivative is k at the threshold, too.
-        snnTorch: LSO(slope=0.1), where slope is leak; in 1.0.0 it raises a TypeError. heaviside() is leak=0.
+        SpikingJelly: LeakyKReLU(leak=0, k=1). Its derivative at the threshold itself is also k.
+        snnTorch: LSO(slope=0.1), where slope is leak; in 1.0.0 it raises a TypeError. heaviside() has leak=0.
     Example:
         >>> print(grad(snncell.surrogate.LeakyReLU())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.1 0.1 1. ]
@@ -261,7 +265,7 @@ class LogTailedReLU(Surrogate):
     primitive: alpha x below 0, x up to 1, log(x) + 1 from there on, each plus 1 / 2
     derivative: alpha where x <= 0, 1 up to 1, 1 / x from there on
     Source: Cai et al., "Deep Learning with Low Precision by Half-wave Gaussian Quantization", CVPR 2017.
-    Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly, whose primitive is smaller by 1 / 2.
+    Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly. Its primitive is smaller by 1 / 2.
     Example:
         >>> print(grad(snncell.surrogate.LogTailedReLU())(Tensor([-0.1, 0.5, 2.0])).asnumpy().round(3))
         [0.  1.  0.5]

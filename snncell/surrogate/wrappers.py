@@ -45,8 +45,8 @@ class Inclusive(Wrapper):
     """Fire at x >= 0 instead of x > 0, with the gradient and the primitive of another spike function.
 
     Args:
-        surrogate_function: a spike function that fires where x > 0. Its construct is not used.
-    Inputs, Returns: x, the potential minus the threshold; 1 where x >= 0, else 0, in the shape and dtype of x.
+        surrogate_function: a spike function that fires if x > 0. Its construct is not used.
+    Inputs, Returns: x, the potential minus the threshold; 1 if x >= 0, else 0, in the shape and dtype of x.
     Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
     Spyx, the NIR document and snncell's spike functions fire above it.
     Example:
@@ -80,8 +80,8 @@ class Scaled(Wrapper):
         surrogate_function: a spike function.
         scale: the factor, a positive number; it is not learned.
     Inputs, Returns: x, the potential minus the threshold; the spikes of `surrogate_function`.
-    Source: the dampening factor 0.3 of Bellec et al., NeurIPS 2018, as for `nn.ALIFNode`.
-    Elsewhere: grad_scale of sinabs's surrogates.
+    Source: Bellec et al., NeurIPS 2018, as for `nn.ALIFNode`; their dampening factor is 0.3.
+    Elsewhere: the argument grad_scale of sinabs's surrogates.
     Example:
         >>> damped = snncell.surrogate.Scaled(snncell.surrogate.Triangle(), 0.3)
         >>> print(grad(damped)(Tensor([0.0, 0.5, 1.0])))
@@ -122,7 +122,7 @@ class StochasticSpike(Wrapper):
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
     Elsewhere:
-        Norse: method="logistic" with k is StochasticSpike(Sigmoid(2 k)), but has no gradient.
+        Norse: method="logistic" with its k fires like StochasticSpike(Sigmoid(2 k)), but has no gradient.
         SpikingJelly: PoissonPass() fires with probability x: StochasticSpike(StraightThrough()) of x - 1 / 2.
     Example:
         >>> snncell.set_seed(0)

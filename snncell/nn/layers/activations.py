@@ -92,20 +92,20 @@ class SeLU(_Activation, operation=ops.selu):
 
 @with_fields
 class LeakyReLU(_Activation, operation=ops.leaky_relu):
-    """Leaky ReLU: x where x > 0, else alpha x."""
+    """Leaky ReLU: x if x > 0, else alpha x."""
 
     alpha: float = field(0.2, meaning="slope for negative x; 0.2 as in MindSpore, where PyTorch has 0.01")
 
 
 @with_fields
 class ELU(_Activation, operation=ops.elu):
-    """Exponential linear unit (ELU): x where x > 0, else alpha (exp(x) - 1)."""
+    """Exponential linear unit (ELU): x if x > 0, else alpha (exp(x) - 1)."""
 
     alpha: float = field(1.0, meaning="factor of the negative part")
 
 
 class CELU(ELU, operation=ops.celu):
-    """Continuously differentiable ELU (CELU): x where x > 0, else alpha (exp(x / alpha) - 1), alpha not 0."""
+    """Continuously differentiable ELU (CELU): x if x > 0, else alpha (exp(x / alpha) - 1), alpha not 0."""
 
     def _complete(self, given: dict[str, Any]) -> None:
         if self.alpha == 0:
@@ -132,13 +132,13 @@ class Softplus(_Activation, operation=ops.softplus):
 
 @with_fields
 class HShrink(_Activation, operation=ops.hardshrink):
-    """Hard shrinkage: x where |x| > lambd, else 0."""
+    """Hard shrinkage: x if |x| > lambd, else 0."""
 
     lambd: NotNegative = field(0.5, meaning="largest |x| that becomes 0")
 
 
 class SoftShrink(HShrink, operation=ops.softshrink):
-    """Soft shrinkage: x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """Soft shrinkage: x moved towards 0 by lambd, and 0 if |x| <= lambd."""
 
 
 @with_fields

@@ -194,7 +194,7 @@ DTYPE = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
 class LayerNorm(Cell):
     """Layer normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
 
-    Use it where batches are small or sequences have different lengths, because it does not depend on other samples.
+    Use it if batches are small or sequences have different lengths, because it does not depend on other samples.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """

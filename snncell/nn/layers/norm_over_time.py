@@ -86,7 +86,7 @@ class _NormPerStep(_NormOverTime):
 class ThresholdBatchNorm(_NormOverTime):
     """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
 
-        y = gamma * alpha * v_threshold (x - mean) / sqrt(var + eps) + beta
+        y = gamma * alpha * v_threshold * (x - mean) / sqrt(var + eps) + beta
 
     Put it between a layer with weights and its spiking neurons in deep networks. It scales currents to the threshold,
     so that neurons neither fall silent nor saturate. In training, mean and variance are taken over all steps and

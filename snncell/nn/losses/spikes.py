@@ -243,9 +243,9 @@ class _TargetRateLoss(ClassLoss):
 class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T.
 
-    The target n is floor(T correct_rate) for the label's neuron and floor(T incorrect_rate) for the others. With
-    num_classes, the spikes of the m neurons of a class are summed, and n is floor(T m correct_rate) or floor(T m
-    incorrect_rate).
+    The target n is floor(T * correct_rate) for the label's neuron and floor(T * incorrect_rate) for the others. With
+    num_classes, the spikes of the m neurons of a class are summed, and n is floor(T * m * correct_rate) or
+    floor(T * m * incorrect_rate).
 
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.

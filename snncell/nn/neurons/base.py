@@ -114,7 +114,7 @@ class Neuron(Membrane):
 
         s = surrogate(h - v_threshold)           1 if h > v_threshold, else 0; smooth only in the backward pass
         v = h - s * v_threshold                  reset="subtract"
-        v = (1 - s) h + s v_reset                reset="value", or "zero" (v_reset = 0)
+        v = (1 - s) h + s * v_reset              reset="value", or "zero" (v_reset = 0)
         v = h                                    reset=None
 
     A neuron computes one time step. Called with the input x and its states, all of the same shape, it returns

@@ -49,7 +49,7 @@ class CubaLIFNode(Neuron):
     """Current-based LIF (CUBA-LIF): a leaky neuron driven by a synaptic current that decays exponentially.
 
         i = alpha i + x
-        h = v_rest + beta (v - v_rest) + current_gain i
+        h = v_rest + beta (v - v_rest) + current_gain * i
         s = surrogate(h - v_threshold)
         v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
@@ -95,7 +95,7 @@ class CobaLIFNode(Neuron):
         h = u + (v - u) exp(-g / tau)            scheme="exponential"
         h = v + (u - v) g / tau                  scheme="euler"
         s = surrogate(h - v_threshold)
-        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+        v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     Compared with `CubaLIFNode`, an input has less effect close to its reversal potential, and strong input shortens the
     time constant to tau / g (shunting). Exponential Euler solves tau dv/dt = g (u - v) exactly for a conductance that
@@ -154,7 +154,7 @@ class AlphaNode(Neuron):
         e, i, v = (1 - s) (e, i, h)              reset="zero"
         e = e - s * v_threshold / k              reset="subtract", which lowers h by v_threshold
 
-    Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The potential v
+    Use it if the shape of the postsynaptic potential matters, for example with temporal codes. The potential v
     follows from the exponentials e and i; it is also a state, for monitors and delayed resets.
 
     Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of the same shape.

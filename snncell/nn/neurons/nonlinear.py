@@ -26,7 +26,7 @@ class QIFNode(Neuron):
 
         h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
         s = surrogate(h - v_threshold)
-        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+        v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     Use it to model the onset of a spike cheaply; `EIFNode` fits recordings better. Defaults as in SpikingJelly.
 
@@ -55,7 +55,7 @@ class AdaptiveQIFNode(Neuron):
         h = v + (x + a0 (v - v_rest) (v - v_c) - w) / tau
         w = w + (a (h - v_rest) - w) / tau_w + b s
         s = surrogate(h - v_threshold)
-        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+        v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
     defaults a = b = 0 it does not adapt, as in SpikingJelly; for example, b=0.5 lets each spike delay the next one.
@@ -94,7 +94,7 @@ class EIFNode(Neuron):
 
         h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t)) / tau
         s = surrogate(h - v_threshold)
-        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+        v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I. The input x is R
     I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
@@ -126,7 +126,7 @@ class AdExNode(Neuron):
         h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t) - w) / tau
         w = w + (a (v - v_rest) - w) / tau_w + b s
         s = surrogate(h - v_threshold)
-        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+        v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations of the
     paper, w, a and b are divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.

@@ -301,7 +301,8 @@ class GLIFNode(Neuron):
     """Gated LIF (GLIF): learns its leak, its input scaling and its reset.
 
         keep = 1 - alpha (1 - tau)
-        h = keep v (1 - gamma s) - (1 - alpha) linear_decay - (1 - gamma) v_subreset s + x (1 - beta (1 - conduct))
+        i = x (1 - beta (1 - conduct))
+        h = keep v (1 - gamma s) - (1 - alpha) * linear_decay - (1 - gamma) * v_subreset * s + i
         s = surrogate(h - v_threshold)
         v = h
 

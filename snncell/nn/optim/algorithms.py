@@ -213,7 +213,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: p = p - rate weight_decay p - (Adam's step).
+    """Adam with decoupled weight decay: p = p - rate * weight_decay * p - (Adam's step).
 
     Use it if you want weight decay, because the decay then does not depend on the size of the gradients.
 

@@ -80,7 +80,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
 
 @with_fields
 class ExponentialDecayLR(LearningRateSchedule):
-    """Exponential decay: learning_rate decay_rate^(step / decay_steps).
+    """Exponential decay: learning_rate * decay_rate^(step / decay_steps).
 
     Example:
         >>> rates = nn.ExponentialDecayLR(0.5, decay_rate=0.5, decay_steps=10)

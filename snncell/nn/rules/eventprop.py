@@ -254,7 +254,7 @@ class EventPropLIF(Settings):
     of two exponentials with at most one peak, so the time of the threshold is computed up to rounding. With kappa, the
     potential per unit of weight,
 
-        V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
+        V(t) = sum_e w_e kappa(t - t_e) - v_threshold * sum_k exp(-(t - T_k) / tau_mem)
         kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
 
     The gradient follows from V(T_k) = v_threshold. With g_k the gradient of the loss with respect to the output time
@@ -272,7 +272,8 @@ class EventPropLIF(Settings):
         lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
 
     They obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time. At T_k,
-    lambda_V jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)). The gradient of w_e is -tau_syn lambda_I(t_e).
+    lambda_V jumps by (v_threshold * lambda_V + g_k) / (tau_mem * V'(T_k)). The gradient of w_e is
+    -tau_syn * lambda_I(t_e).
 
     For training, you should know the following:
 

@@ -182,9 +182,9 @@ def _normal(inputs: int) -> Normal:
 class EProp(Ranged, Cell):
     """Eligibility propagation (e-prop): a recurrent layer of adaptive LIF neurons that learns forward in time.
 
-        v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold z[t - 1]     R without its diagonal
+        v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold * z[t - 1]   R without its diagonal
         z[t] = surrogate(v[t] - v_threshold - adaptation b[t])
-        b[t] = adaptation_decay b[t - 1] + z[t - 1]                            adaptation=0: a LIF neuron
+        b[t] = adaptation_decay * b[t - 1] + z[t - 1]                          adaptation=0: a LIF neuron
 
     An input i has the trace f_i[t] = decay f_i[t - 1] + x_i[t]; for a recurrent input, z_i[t - 1] replaces x_i[t]. With
     psi_j[t] the derivative of the surrogate, the synapse from i to j has the eligibility

@@ -41,7 +41,7 @@ class TorchEnd(Neuron):
         """End a step: return the spikes and the next potential.
 
         If spikes are swallowed, a potential can remain above the threshold without a spike. The next step still
-        subtracts the threshold from it: h = h - R v_threshold. A spike of that step then subtracts only s - R.
+        subtracts the threshold from it: h = h - R * v_threshold. A spike of that step then subtracts only s - R.
         """
         if self.swallows and late is not None:
             h = h - late * self.v_threshold
