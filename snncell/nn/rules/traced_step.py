@@ -120,10 +120,11 @@ class TracedStep:
 
     def _lose(self, entry: Entry, parents: Sequence[Any], states: Any, *parameters: Any) -> None:
         """Note the Parameters that no trace can follow through an operation, as they do not come with a state."""
+        op: Any = entry.op
         for of_entries in parameters:
             for parent in parents:
                 for p in () if states.get(parent) else of_entries.get(parent, ()):
-                    self.elsewhere.setdefault(p, entry.op.name)
+                    self.elsewhere.setdefault(p, op.name)
 
     def _cut_at(self, entry: Entry, from_states: set[int], states: Any, fresh: set[Any]) -> None:
         """Let no derivative of the states go through this operation; note it if it mixes neurons."""
