@@ -363,9 +363,10 @@ class Online(Cell):
         "forward gradient"  the derivative along one random direction.       equal on average, with a large variance
         nn.STDP(...)        three factors: dout times changes of STDP.        not a gradient of the loss
 
-    - Traces of a weight take (B, N, I), or (B, 1, I) if they are the same for all neurons. The first three rules need
-      weights in `Dense` or `ops.matmul`, and other Parameters in elementwise operations. A reset is part of the
-      derivatives unless the neuron detaches it.
+    - Traces of a weight take (B, N, I), or (B, 1, I) if they are the same for all neurons. The rules of the first three
+      rows need weights in `Dense` or `ops.matmul`, other Parameters in elementwise operations, and only elementwise
+      operations from there to the states: no normalisation over neurons, for example. A reset is part of the
+      derivatives unless the neuron detaches it. Initial states count as constants, even those of a learned `v_reset`.
     - FPTT adds alpha (theta - mean) - slope to the gradient of a step, where slope and mean are running estimates of
       gradient and weights. It needs a loss and an update in each step, so it equals SLTT in `MultiStep`.
     - "forward gradient" and STDP pass no gradient to x, so put the whole net into one `Online`. `init_state` draws the
