@@ -297,7 +297,7 @@ def _latency_steps(steps: Count | None, bypass: bool) -> int:
     if steps is None and not bypass:
         raise ArgumentError(
             "latency: pass steps. You can only leave it out with bypass=True and normalize=False in snnTorch's "
-            "convention; the last spike then comes at the last step."
+            "convention; the number of steps is then chosen so that the latest spike is in the last step."
         )
     refuse_too_many(steps or 0, "latency", "steps")
     return steps or 0

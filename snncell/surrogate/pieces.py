@@ -61,7 +61,7 @@ class Triangle(Surrogate):
 class PiecewiseQuadratic(Surrogate):
     """Triangular surrogate gradient of area 1 with a sharpness.
 
-    derivative: max(0, alpha - alpha^2 |x|);  primitive: y - y |y| / 2 + 1 / 2 with y = alpha x limited to [-1, 1]
+    derivative: max(0, alpha - alpha^2 |x|);  primitive: y - y |y| / 2 + 1 / 2 with y = clip(alpha x, -1, 1)
     Source: Bohte, "Error-Backpropagation in Networks of Fractionally Predictive Spiking Neurons", ICANN 2011; Neftci,
     Mostafa and Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", 2019.
     Elsewhere: SpikingJelly: PiecewiseQuadratic(alpha=1); snncell: Triangle(alpha, 1 / alpha).
@@ -83,7 +83,7 @@ class PiecewiseQuadratic(Surrogate):
 class Rect(Surrogate):
     """Rectangular surrogate gradient of area 1 with a height.
 
-    primitive: alpha x + 1 / 2 limited to [0, 1];  derivative: alpha where |x| < 1 / (2 alpha), else 0
+    primitive: clip(alpha x + 1 / 2, 0, 1);  derivative: alpha if |x| < 1 / (2 alpha), else 0
     Source: Wu et al., Frontiers 2018, as for `Erf`.
     Elsewhere: SpikingJelly: Rect(alpha=1); snncell: Boxcar(width=1 / alpha, height=alpha).
     Example:
@@ -105,9 +105,11 @@ class Rect(Surrogate):
 class Boxcar(Surrogate):
     """Rectangular surrogate gradient (boxcar) with a width and a height.
 
-    derivative: height where |x| < width / 2, else 0
-    primitive: height y + 1 / 2 with y = x limited to [-width / 2, width / 2]
-    area under the derivative: width height, by which the primitive rises
+    derivative: height if |x| < width / 2, else 0
+    primitive: height * y + 1 / 2 with y = clip(x, -width / 2, width / 2)
+
+    From -inf to inf the primitive rises by width * height, because this is the area under the derivative.
+
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
     Elsewhere: Spyx: boxcar(width=2, height=0.5); SpikingJelly: Rect(alpha) is Boxcar(1 / alpha, alpha).
@@ -161,8 +163,9 @@ class SpikeRateEscape(Surrogate):
 
     derivative: slope e^(-beta |x - 1|);  primitive: its integral from 0 to x, plus 1 / 2
 
-    Note that the derivative peaks where the potential is 1 above the threshold, not at the threshold. The primitive
-    rises by 2 slope / beta, the area under the derivative. For stochastic firing use `StochasticSpike`.
+    Note that the derivative has its peak at a potential 1 above the threshold, not at the threshold. From -inf to inf
+    the primitive rises by 2 slope / beta, because this is the area under the derivative. For stochastic firing use
+    `StochasticSpike`.
 
     Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch implements it.
     Elsewhere: spike_rate_escape(beta=1, slope=25) in snnTorch.
@@ -213,7 +216,7 @@ class StraightThrough(Surrogate):
 class LeakyReLU(Surrogate):
     """Leaky ReLU surrogate gradient: one slope above the threshold and a smaller one below.
 
-    primitive: k x + 1 / 2 above the threshold, leak x + 1 / 2 below;  derivative: k where x > 0, else leak
+    primitive: k x + 1 / 2 above the threshold, leak x + 1 / 2 below;  derivative: k if x > 0, else leak
     Source: snnTorch's leaky spike operator; Eshraghian et al., "Training Spiking Neural Networks Using Lessons From
     Deep Learning", Proceedings of the IEEE 2023.
     Elsewhere:
@@ -238,7 +241,7 @@ class LeakyReLU(Surrogate):
 class PiecewiseLeakyReLU(Surrogate):
     """Rectangular surrogate gradient with a small constant derivative outside the rectangle.
 
-    derivative: 1 / (2 w) where |x| < w, else c;  primitive: y / (2 w) + c (x - y) + 1 / 2 with y = x limited to [-w, w]
+    derivative: 1 / (2 w) if |x| < w, else c;  primitive: y / (2 w) + c (x - y) + 1 / 2 with y = clip(x, -w, w)
     Source: Wu et al., "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI 2019.
     Elsewhere: PiecewiseLeakyReLU(w=1, c=0.01) in SpikingJelly.
     Example:
@@ -262,8 +265,8 @@ class PiecewiseLeakyReLU(Surrogate):
 class LogTailedReLU(Surrogate):
     """Surrogate gradient of a ReLU with a logarithmic tail from x = 1 on.
 
-    primitive: alpha x below 0, x up to 1, log(x) + 1 from there on, each plus 1 / 2
-    derivative: alpha where x <= 0, 1 up to 1, 1 / x from there on
+    primitive: 1 / 2, plus alpha x if x <= 0, x if 0 < x <= 1, and log(x) + 1 if x > 1
+    derivative: alpha if x <= 0, 1 if 0 < x <= 1, and 1 / x if x > 1
     Source: Cai et al., "Deep Learning with Low Precision by Half-wave Gaussian Quantization", CVPR 2017.
     Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly. Its primitive is smaller by 1 / 2.
     Example:
@@ -287,8 +290,8 @@ class LogTailedReLU(Surrogate):
 class S2NN(Surrogate):
     """S2NN surrogate gradient: the derivative of a sigmoid below the threshold, and of a logarithm above.
 
-    primitive: sigmoid(alpha x) where x < 0, else beta log(1 + x) + 1 / 2
-    derivative: alpha s (1 - s) with s = sigmoid(alpha x) where x < 0, else beta / (1 + x)
+    primitive: sigmoid(alpha x) if x < 0, else beta log(1 + x) + 1 / 2
+    derivative: alpha s (1 - s) with s = sigmoid(alpha x) if x < 0, else beta / (1 + x)
     Source: Suetake et al., "S2NN: Time step reduction of spiking surrogate gradients for training energy efficient
     single-step neural networks", Neural Networks 2023.
     Elsewhere: S2NN(alpha=4, beta=1) in SpikingJelly.

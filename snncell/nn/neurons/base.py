@@ -118,15 +118,14 @@ class Neuron(Membrane):
         v = h                                    reset=None
 
     A neuron computes one time step. Called with the input x and its states, all of the same shape, it returns
-    (s, *states).
-    Wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
+    (s, *states). Wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
 
     Use the default reset="subtract" if spike counts should encode the input, because it keeps the charge above the
     threshold. The resets "value" and "zero" discard this charge, as most biological models do.
 
     To write a neuron, define `charge(x, v)`, which returns h, in a subclass. For more states or another output, define
-    `construct` instead, which begins with `recall` and ends with `fired`. Constants are fields (`nn.with_fields`), or a
-    dict that you pass to `__init__`.
+    `construct` instead. Call `recall` at its beginning and `fired` at its end. Constants are fields (`nn.with_fields`),
+    or a dict that you pass to `__init__`.
 
     You can change every option later, for example `node.reset = "zero"`. An invalid value leaves the neuron unchanged.
 

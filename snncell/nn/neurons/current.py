@@ -290,8 +290,8 @@ class ShortTermPlasticity(Membrane):
     Inputs: x: spikes, 0 or 1; u and r: the states, of the same shape.
     Returns: (y, u, r).
     Source: Markram, Wang and Tsodyks, "Differential signaling via the same axon of neocortical pyramidal neurons", PNAS
-    1998; Tsodyks and Wu, "Short-term synaptic plasticity", Scholarpedia 2013, with its depressing synapse as defaults
-    (in ms). Its facilitating one has U=0.15, tau_f=750 and tau_d=50.
+    1998; Tsodyks and Wu, "Short-term synaptic plasticity", Scholarpedia 2013. The defaults are its depressing synapse
+    (in ms). Its facilitating synapse has U=0.15, tau_f=750 and tau_d=50.
     Example:
         >>> strengths = nn.MultiStep(nn.ShortTermPlasticity(U=0.5, tau_f=1.0, tau_d=100.0))(ops.ones((4, 1)))
         >>> print(strengths[:, 0].asnumpy().round(3))

@@ -28,7 +28,7 @@ class QIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
-    Use it to model the onset of a spike cheaply; `EIFNode` fits recordings better. Defaults as in SpikingJelly.
+    Use it to model the onset of a spike cheaply; `EIFNode` fits recordings better. The defaults are SpikingJelly's.
 
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
     Example:
@@ -92,12 +92,12 @@ class AdaptiveQIFNode(Neuron):
 class EIFNode(Neuron):
     """Exponential integrate and fire (EIF): an exponential term models the fast onset of a spike.
 
-        h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t)) / tau
+        h = v + (x - (v - v_rest) + delta_t * exp((v - theta_rh) / delta_t)) / tau
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
-    This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I. The input x is R
-    I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
+    This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t * exp((v - theta_rh) / delta_t) + R I. The input x is
+    R I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
     defaults, with potentials of the order of 1 instead of mV.
 
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
@@ -123,13 +123,13 @@ class EIFNode(Neuron):
 class AdExNode(Neuron):
     """Adaptive exponential integrate and fire (AdEx).
 
-        h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t) - w) / tau
+        h = v + (x - (v - v_rest) + delta_t * exp((v - theta_rh) / delta_t) - w) / tau
         w = w + (a (v - v_rest) - w) / tau_w + b s
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
-    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations of the
-    paper, w, a and b are divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
+    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations are
+    the paper's, with w, a and b divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
 
     Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
