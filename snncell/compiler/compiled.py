@@ -1,10 +1,10 @@
 """A function compiled for one signature, and the vector-Jacobian product of a traced function.
 
-    forward(x, w)           -> y, residuals       residuals: Values of the forward that the backward pass reads
+    forward(x, w)           -> y, residuals       residuals: Values of forward that backward reads
     backward(dy, residuals) -> dx, dw
 
-A function whose gradients are taken from outside is traced under a tape. Its backward pass is the sweep of that tape,
-traced into its own Program. The sweep captures Values of the forward pass, and the forward Program returns them as
+If gradients are taken through a function from outside, the function is traced under a tape. The backward pass over this
+tape is traced into a second Program. It reads Values of the forward pass. The forward Program returns these Values as
 residuals, so nothing is computed twice. The backward pass is traced under a tape too, for gradients of any order.
 """
 
@@ -71,7 +71,9 @@ class TracedVjp:
         self._dependencies: list[Dependencies] = []  # of backward passes, which may call other Cells than the forward
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
-        """Run it; on a tape, record one entry with this object's backward pass. `events` gets the notes of this run."""
+        """Run the function. If a tape records, add one entry to it, with the traced backward pass. `events` gets the
+        notes of this run.
+        """
         if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
         orders = RECORDING.tape.depth
@@ -148,7 +150,7 @@ class TracedVjp:
     def _pull_needed(
         self, values: dict[Any, Tensor], douts: Sequence[Tensor | None], orders: int, events: Events, own: bool = False
     ) -> Sequence[Any]:
-        """`pull` from the inputs, results and residuals by their places, without those that no gradient needs."""
+        """As `pull`. `values` has the inputs, results and residuals by their places, but may lack unneeded ones."""
         positions = [*self.outs, *self.residuals(orders)]
         # The positions of results with a gradient; residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))
@@ -188,11 +190,11 @@ class TracedVjp:
         return self._needed
 
     def forward(self, arguments: Sequence[Tensor]) -> list[Tensor]:
-        """Run it, and return the results and the residuals. Each has memory of its own, which the caller may write."""
+        """Run the function. Return results and residuals, each in memory of its own, which the caller may write."""
         return list(self._execute(arguments, 1, own=True))
 
     def backward(self, stored: Sequence[Tensor | None], douts: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradients of arguments and trainable Parameters from those of the results, each in memory of its own."""
+        """Compute gradients of arguments and trainable Parameters from `douts`, each in memory of its own."""
         pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several in one place wins
         values = {_place(x): known for x, known in pairs if known is not None}
         return self._pull_needed(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)

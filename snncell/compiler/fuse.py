@@ -56,8 +56,9 @@ def fuse(program: Program) -> list[FusionGroup]:
     the same shape, and if each input of the instruction is computed before the group or in it. It must also read or
     compute an operand of the instruction, unless it is a loop over a single element.
 
-    Then each loop is merged into the first loop that uses one of its results, if that is legal; the first phase never
-    moves an instruction to a later group. Finally, loops rematerialise Values, if that moves fewer bytes.
+    Then each loop is merged into the first loop that uses one of its results, if this is legal, because the first phase
+    never moves an instruction to a later group. Finally, a loop recomputes a Value that it would read, if the loop then
+    moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value
@@ -180,7 +181,8 @@ WAITING_BYTES = 1 << 20
 
 
 def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
-    """Delay small loops to the next loop, past independent calls, so that they become neighbours in the same order.
+    """Move small loops after the independent calls that follow them, directly before the next loop. The order of loops
+    stays the same, and neighbours become one launch.
 
     a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
     """

@@ -5,8 +5,8 @@
 
 The backward step is the backward pass over the step's tape, traced after the step itself. It needs Values
 of the forward step, and rematerialises them from saved Values, here u. `passes/rematerialise.py` chooses the cheapest
-Values to save. The states of the backward step are the gradients of the step's states, and it runs in the other
-direction of time. It is a body like any other, so it has a backward step too. If an outer tape records,
+Values to save. The states of the backward step are the gradients of the step's states. Its loop runs from the last step
+to the first. A backward step is a body like any other, so it has a backward step too. If an outer tape records,
 `find_needed_inputs` finds the additional Values that gradients of higher orders need.
 """
 

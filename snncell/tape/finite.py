@@ -112,8 +112,8 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
     """Return the running line of the user's code with the running Cells, and with `arguments` also their arguments.
 
-    During the replay of a loop, the walk up the stack ends at `floor`, the frame of the replay. Above it, the result is
-    `home`, the line that called the loop.
+    During the replay of a loop, the search in the stack ends at `floor`, the frame of the replay. `home`, the line that
+    called the loop, takes the place of the frames above it.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False

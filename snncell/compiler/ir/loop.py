@@ -1,6 +1,6 @@
 """Loops over time in the IR: the body, its parts, and the operation that runs it.
 
-    carry, xs[t], consts  ->  after, ys[t], terms of sums        one time step, traced once
+    carry, xs[t], consts  ->  after, ys[t], addends of sums      one time step, traced once
 
 All records are frozen. A pass makes new ones by `dataclasses.replace` or `_replace`.
 """
@@ -27,11 +27,11 @@ class Body:
     trace: BodyTrace  # the trace of the step; a backward step's trace begins with its forward step
     carry: list[Tensor]  # the states before the step
     after: list[Tensor]  # the states after the step
-    xs: list[Tensor]  # the step's rows of the input sequences
-    ys: list[Tensor]  # the step's rows of the output sequences
+    xs: list[Tensor]  # the slices of the input sequences for this step
+    ys: list[Tensor]  # the slices of the output sequences for this step
     consts: list[Tensor]  # loop-invariant inputs
     backwards: bool  # True if the steps run from the last to the first
-    sums: list[Tensor] = field(default_factory=list)  # terms of sums over all steps
+    sums: list[Tensor] = field(default_factory=list)  # the addends of this step in sums over all steps
     captured: list[Tensor] = field(default_factory=list)  # outer Tensors, bound to the last of `consts`
     fused_producers: list[Instruction] = field(default_factory=list)  # fused before the trace by passes
     fused_users: list[Instruction] = field(default_factory=list)  # fused after the trace by passes
@@ -42,7 +42,7 @@ class Body:
 
     @property
     def outs(self) -> list[Tensor]:
-        """All outputs: states after the step, results, and terms of sums."""
+        """All outputs: states after the step, results, and addends of sums."""
         return [*self.after, *self.ys, *self.sums]
 
     def program(self) -> Program:
@@ -103,7 +103,7 @@ class LoopParts(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The roles in a Program that is the step of a loop, which passes over bodies read and replace."""
+    """The roles of inputs and outputs of a Program that is the step of a loop. BODY_PASSES read and replace them."""
 
     body: Body
     states: Sequence[Value] = ()  # the sequences that the loop rematerialises (`Recompute`)
@@ -112,7 +112,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """Rematerialisation of states between checkpoints: the backward pass reruns the forward step, by segments."""
+    """Rematerialisation of states between checkpoints: the backward pass reruns the forward step, one segment (the
+    steps from one checkpoint to the next) at a time.
+    """
 
     interval: int  # steps from one checkpoint to the next
     forward: Body  # the step that runs again

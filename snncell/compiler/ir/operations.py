@@ -1,8 +1,8 @@
 """The operations whose semantics the compiler knows: elementwise formulas, reductions, and views.
 
-A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`. Eagerly it
-runs as it is, with these names bound to NumPy's functions. In a generated loop, its expression is inlined, with the
-names bound to scalar functions and the literals cast to the operands' precision.
+A formula is written once, as a Python function that uses operators and the names in `kernels/scalar.py`. In eager mode
+the function runs unchanged, with these names bound to NumPy's functions. In a generated loop, its expression is
+inlined, with the names bound to scalar functions and the literals cast to the operands' precision.
 """
 
 from __future__ import annotations

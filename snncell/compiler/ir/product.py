@@ -141,8 +141,8 @@ class Dot(Product):
 
 class Contraction(Product):
     """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
-    It is the gradient of the matrix of `Dot`. If it is `turned`, its result is the transpose, (m, k), which is the
-    gradient of a matrix that `Dot` has used transposed.
+    It is the gradient of the matrix of `Dot`. If `turned`, its result is transposed, (m, k). This is the gradient of a
+    matrix w in `Dot(x, w.T)`.
     """
 
     by_columns = True
@@ -200,8 +200,8 @@ def _product_of_events(
 
 class ProductOfEvents(EventOperation):
     """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows. In a
-    loop, each step multiplies its rows of `x`, but the event lists cover the rows of all steps. Therefore the product
-    runs once, for all steps together, except in kernels that can take a row's events from such a list (`schedule.py`).
+    loop, each step multiplies its slice of `x`, but the event lists cover all steps. Therefore the product runs once,
+    for all steps together. Only kernels that gather or scatter read the events of one step from these lists.
     """
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
@@ -214,7 +214,7 @@ class ProductOfEvents(EventOperation):
         return _density(x), known
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """One product for all steps. If `by_columns`, it is their sum, because a step's product is one of its terms."""
+        """One product for all steps. If `by_columns`, the product is the sum of the products of all steps."""
         return self.evaluate(*arrays, **attrs)
 
     summed = over_time

@@ -64,8 +64,8 @@ def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Ins
 
 
 def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
-    """Rename Values in the inputs of instructions, in the outputs and in the writes to Parameters. A pass that drops an
-    instruction must call this with the Value that replaces its result, and that is not replaced itself.
+    """Rename Values in the inputs of instructions, in the outputs and in the writes to Parameters. If a pass drops an
+    instruction, it must map each result to the Value that replaces it. This Value must not be replaced itself.
     """
     if not replaced:
         return program
@@ -92,7 +92,9 @@ def _instruction_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """The Program of a finished trace, after the instructions `before`, without those that compute `known` inputs."""
+    """The Program of a finished trace. It begins with the instructions `before`. It excludes those that compute `known`
+    Values, because these are inputs.
+    """
     inputs = [*trace.inputs, *(value for _, value in trace.captures.values())]
     own = [one for one in trace.instructions if not any(out in known for out in one.outputs)]
     constants = list(trace.constants.values())

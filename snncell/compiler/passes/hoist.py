@@ -11,7 +11,7 @@ A product over a whole sequence is one large product, and the remaining loop of 
 instructions stay in the loop, where they cost no memory traffic, unless an instruction before the loop needs them. An
 instruction runs once on sums over time, instead of at each step, under three conditions. Its operation is `additive` or
 `proportional`. Its operands are floats. It depends on an instruction that is not elementwise. Without the last
-condition it would be moved although it is cheap in the loop.
+condition, elementwise instructions would be moved, although they cost little in the loop.
 """
 
 from __future__ import annotations

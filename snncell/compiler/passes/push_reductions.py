@@ -34,7 +34,7 @@ from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-DEPTH = 50  # the number of layers through which a sum is pushed in one walk
+DEPTH = 50  # the number of layers through which `_Pusher` pushes a sum
 
 
 def push_reductions(program: Program) -> Program:
@@ -50,7 +50,7 @@ def push_reductions(program: Program) -> Program:
 
 
 class _Pusher:
-    """One walk over a Program: the instructions so far, and the definition of each Value."""
+    """One run of the pass over a Program: the instructions so far, and the definition of each Value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -193,7 +193,7 @@ class _Pusher:
             return None  # other users need the sequence, and a second product would be more work
         if isinstance(maker.op, Dot):
             rows, matrix = maker.inputs
-            # DEPTH limits the recursion through layers; the next walk continues from there.
+            # DEPTH limits the recursion through layers. `push_reductions` runs again, and continues from there.
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)

@@ -111,7 +111,7 @@ def _identical_value(instruction: Instruction, makers: dict[Value, Instruction])
 
 
 def drop_broadcasts(program: Program) -> Program:
-    """Read the sources of broadcasts in elementwise instructions, and broadcast a result that is then too small.
+    """Let elementwise instructions read the operands of broadcasts. If the result is then too small, broadcast it.
 
         before: m = broadcast_to(mean, x.shape); y = sub(x, m)           m = broadcast_to(a, shape); y = exp(m)
         after:  y = sub(x, mean)                                         y = broadcast_to(exp(a), shape)
@@ -130,7 +130,9 @@ def drop_broadcasts(program: Program) -> Program:
 
 
 def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> list[Instruction]:
-    """An elementwise instruction on the sources of its broadcast operands, then perhaps a broadcast of its result."""
+    """An elementwise instruction that reads the sources of its broadcast operands. If its result is then too small, a
+    broadcast of the result follows.
+    """
     if not isinstance(instruction.op, Elementwise):
         return [instruction]
     makers_of_inputs = [makers.get(x) if isinstance(x, Value) else None for x in instruction.inputs]
@@ -195,13 +197,13 @@ def _is_foldable(inputs: Sequence[Any]) -> bool:
 
 
 def turn_contractions(program: Program) -> Program:
-    """Fuse the transpose of a contraction into the contraction.
+    """Replace a contraction and a transpose of its result by a contraction with the transposed result.
 
         before: c = contraction(x, dy); dw = transpose(c)
-        after:  dw = contraction of the other order(x, dy)
+        after:  dw = transposed contraction(x, dy)
 
-    A contraction computes its result or the transpose of it at the same speed. For example, the weight gradient of a
-    layer `x @ w.T` has this form. A contraction with another user is kept.
+    Both contractions take the same time, so the transpose is saved. For example, the weight gradient of a layer
+    `x @ w.T` has this form. A contraction with another user is kept.
     """
     if not any(isinstance(instruction.op, Contraction) for instruction in program.instructions):
         return program
@@ -311,7 +313,7 @@ CANONICAL = (
 
 
 def canonicalise(program: Program) -> Program:
-    """Merge equal instructions, drop identities, turn contractions, and remove dead instructions."""
+    """Run the CANONICAL passes on a Program."""
     return transform(CANONICAL, program)
 
 

@@ -101,7 +101,7 @@ class LoopRun:
         return [*ys, *(self.space.cast(self.totals[value], value.dtype) for value in parts.sums)]
 
     def _reduce(self) -> None:
-        """Compute the totals that the loop has not summed itself, and run the instructions on totals."""
+        """Compute the sums over time that the loop has not computed, and run the instructions that use them."""
         parts, space, totals = self.schedule.parts, self.space, self.totals
         on_sums = [one for one in parts.reductions if is_on_sums(one) and one.outputs[0] not in totals]
         operands = [x for one in on_sums for x in values_in(one) if one.op.additive or x not in parts.fixed]

@@ -249,9 +249,9 @@ class RecordedPlan:
 
     The first run launches as any plan does; the second one records, and plays the recording. A graph uses the same
     memory each time. Therefore arguments and Parameters are copied into the memory of the graph. A Parameter that the
-    graph writes stays in this memory and needs no copy. Returned results and Parameters are that memory, lent to the
-    user. Before it is overwritten, each holder of such an array gets a copy. So a user's arrays never change, and
-    copies are made only for arrays that are still in use.
+    graph writes stays in this memory and needs no copy. The arrays of returned results and Parameters use the memory of
+    the graph. Before the graph overwrites it, each of these arrays that is still in use gets a copy. So a user's arrays
+    never change, and copies are made only if they are needed.
     """
 
     def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:

@@ -1,8 +1,8 @@
 """A loop over time that is not a single kernel: step by step, where each step replays the launches of a plan.
 
-    for t in 0 .. T-1:  plan(states, x[t], constants)  ->  states, row t of the sequences, terms of the sums
+    for t in 0 .. T-1:  plan(states, x[t], constants)  ->  states, slice t of the sequences, addends of the sums
 
-The arrays that a step fills are allocated once: results are double-buffered, and rows of sequences filled in place.
+The arrays that a step fills are allocated once: results are double-buffered, and slices of sequences filled in place.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class _StepPlan:
 
 class _StepRun:
     """A running loop with its own arrays, because the same loop may run on other threads.
-    Every launch has two arrays for each result, one for even and one for odd steps. So it can read the states before a
-    step while it writes those after it. Results that are rows of sequences are written directly into the sequences.
+    Every launch has two arrays for each result, one for even and one for odd steps. So a launch can read the states
+    before a step while it writes the states after the step. Slices are written directly into their sequences.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _StepRun:
         self.collected = len(ys)
 
     def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
-        """Run a step at row `place` of the sequences; return states and terms of sums. `now`: rematerialised states."""
+        """Run step `place`; return states and addends of sums. `now`: rematerialised states."""
         taken = [array[place, ...] if varies else array for array, varies in self.operands]
         if now:
             taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]

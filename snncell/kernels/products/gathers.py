@@ -1,8 +1,9 @@
-"""Event-driven products fused into loops over time: the loop sums the rows of the matrix step by step.
+"""Event-driven products fused into loops over time: each step adds the matrix rows of its events.
 
-The events are found once for the whole product (`matmul.py`), if its cost model prefers events. The matrix is stored in
-strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the events are sorted by
-column within blocks of rows that stay in the cache. The limits in `may_be_faster` come from measurements.
+The events are found once for the whole product, if the cost model of `matmul.py` prefers events. The matrix is copied
+to strips of columns. A strip stays in the L2 cache for all steps. For the product x.T @ y, the events are sorted by
+column within blocks of rows of x. The rows of y for such a block stay in the cache. The limits in `may_be_faster` come
+from measurements.
 """
 
 from __future__ import annotations
@@ -79,15 +80,15 @@ def sort_by_column(
                                 of_own[place] = values[event]
 
 
-CACHED = 1 << 20  # bytes of a strip of the matrix: it stays in the L2 cache over all steps
+CACHED = 1 << 20  # the bytes of a strip of the matrix, so that it stays in the L2 cache for all steps
 ROWS = 512  # rows of a block of sorted events; row numbers have 16 bits
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
-DEEPEST = DEPTH  # the most rows of a matrix or gradient; with more, a strip that fits into the cache is too narrow
+DEEPEST = DEPTH  # the most rows of a matrix or gradient: with more, only narrow, slow strips would fit into the cache
 FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewer, the search for events dominates
 
 
 class RowsOfEvents(NamedTuple):
-    """A product whose rows are computed inside of the loop that uses them."""
+    """The operands of a product that a loop gathers: the loop computes the rows of the product itself."""
 
     events: MatrixEvents  # of the first operand, with flat places and values
     total: int  # the number of events
