@@ -574,7 +574,12 @@ class Undeclared(nn.Cell):
         (OneResult, "RTRL", r"OneResult.construct took 1 state\(s\), so it must return \(output, \*states\)"),
         (Undeclared, "RTRL", r"Undeclared: construct takes \*args, so the number of states is unknown"),
         (lambda: Layer(lif(reset="zero", detach_reset=True)), "OTTT", "'OTTT' keeps one trace.*same constant.*e-prop"),
-        (lambda: Layer(lif()), nn.STDP(), "STDP changes weights of synapses, and cannot learn '.*bias' of Layer"),
+        (lambda: Layer(lif()), nn.STDP(), "STDP changes weights of .* So it cannot learn '.*bias' of Layer"),
+        (
+            lambda: Deep(Layer(lif(), has_bias=False), Layer(lif(), NEURONS, has_bias=False)),
+            nn.STDP(),
+            "cannot learn 'cell.first.dense.weight' of Deep. Put each layer into its own Online",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_rule_cannot_learn_raises(cell, rule, message):

@@ -373,13 +373,14 @@ class ThreeFactors(Eligibility):
 
     def traces(self, traced: AbstractStep, step: TracedStep, *found: Any) -> tuple[Any, ...]:
         post = structure.flatten(step.out)[0][0]
-        ends = [e.parameter for e in step.entrances if e.pre is not None and e.source.shape == post.shape]
-        rest = [p for p in step.parameters if all(p is not end for end in ends)]
+        ends = [(e.parameter, step.reaches(e.source, post)) for e in step.entrances if e.pre is not None]
+        reached = {id(p): [reaches for end, reaches in ends if end is p] for p in step.parameters}
+        rest = [p for p in step.parameters if not reached[id(p)] or not all(reached[id(p)])]
         if rest:
             raise ArgumentError(
-                f"Online: STDP changes weights of synapses, and cannot learn {', '.join(repr(p.name) for p in rest)} "
-                f"of {type(self.cell).__name__}. Set requires_grad to False, or create a layer with "
-                f"has_bias=False."
+                f"Online: STDP changes weights of synapses to the neurons whose spikes are the output. So it cannot "
+                f"learn {', '.join(repr(p.name) for p in rest)} of {type(self.cell).__name__}. Put each layer into its "
+                f"own Online. For other Parameters, set requires_grad to False, or create a layer with has_bias=False."
             )
         weights = [(e, e.pre.shape) for e in step.entrances if e.pre is not None]
         return tuple((e.turned, _place_of(e, step), pre, post.shape) for e, pre in weights)

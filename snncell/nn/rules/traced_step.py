@@ -164,6 +164,17 @@ class TracedStep:
             columns.append([t if reached else None for t, reached in zip(column, there, strict=True)])
         return columns[: len(self.sources)], columns[len(self.sources) :]
 
+    def reaches(self, source: Tensor, result: Tensor) -> bool:
+        """True if a result depends on a source, now or later, by operations that do not mix neurons, or has no tape."""
+        found, count = {source._entry}, 0
+        while len(found) > count:
+            count = len(found)
+            found |= {before._entry for row, before in zip(self.rows, self.sources, strict=True) if row._entry in found}
+            for entry in self.entries:
+                if entry not in self._cut and not found.isdisjoint(entry.parents):
+                    found.add(entry)
+        return result.shape == source.shape and (result._entry is None or result._entry in found)
+
     def linear(self, rows: Sequence[Tensor], sources: Sequence[Tensor], entries: Iterable[Entry]) -> Callable[..., Any]:
         """The Jacobian of `rows` by `sources` as a function of directions: one for each source, or None."""
 
