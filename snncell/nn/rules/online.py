@@ -369,8 +369,8 @@ class Online(Cell):
       derivatives unless the neuron detaches it. Initial states count as constants, even those of a learned `v_reset`.
     - FPTT adds alpha (theta - mean) - slope to the gradient of a step, where slope and mean are running estimates of
       gradient and weights. It needs a loss and an update in each step, so it equals SLTT in `MultiStep`.
-    - "forward gradient" and STDP pass no gradient to x. So put the whole net into one `Online` for a "forward gradient",
-      whose direction `init_state` draws. With STDP the loss must contain the output of each layer.
+    - "forward gradient" and STDP pass no gradient to x. For "forward gradient", put the whole net into one `Online`,
+      whose `init_state` draws the direction. For STDP, the loss must contain the output of each layer.
     - For three factors with a reward r[t], use the loss -(r[t] out[t]).sum(): its descent strengthens synapses by
       reward times eligibility. An optimiser can move weights out of the bounds of STDP, so your loop must clip them.
     - `MultiStep` sums the gradients of a sequence, but stores the traces of all steps for its backward pass. Run long
