@@ -290,8 +290,9 @@ class Monitor:
             return self._why_no_gradient(name)
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
-            called = "The last call did not call its spike function: its output is its potential, or it was not called."
-            return called if fires else "It has no spike function (a Cell with a bprop)."
+            if fires:
+                return "The last call did not call its spike function, for example because of fire=False."
+            return "It has no spike function (a Cell with a bprop)."
         return "The last call did not record it."
 
     def _why_no_gradient(self, name: str) -> str:

@@ -143,7 +143,7 @@ class LIFNode(EulerLeak):
 
 @with_fields
 class LeakyNode(Neuron):
-    """Leaky integrate and fire, by its decay factor: h = beta v + x.
+    """Leaky integrate and fire (LIF) with a decay factor: h = beta v + x.
 
     See `Neuron` for spike and reset. Use it if you know the factor beta by which the potential decays in a step, as in
     snnTorch. Its defaults differ from snnTorch's Leaky, which has the surrogate ATan, and a reset that is detached and
