@@ -31,13 +31,14 @@ class STDP(Cell):
         q = exp(-1 / tau_minus) y                trace of earlier postsynaptic spikes
         w = w + up(w) post p - down(w) q pre     post after pre strengthens, pre after post weakens
         x = p + pre                              pairing="all": each spike pairs with all earlier ones
-        x = pre + (1 - pre) p                    pairing="nearest": only with the last one; y is computed from post alike
+        x = pre + (1 - pre) p                    pairing="nearest": only with the last one; y is alike, from post
 
         up(w) = a_plus,  down(w) = a_minus                                       bounds=None or "hard"
         up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
-    Spikes of the same step do not pair. The change of w is the mean over the batch; for a batch of one it is the paper's.
+    Spikes of the same step do not pair. The change of w is the mean over the batch; for a batch of one it
+    is the paper's.
 
     The weights are a state. Pass the weights of a layer to the first step, and write the last ones back by
     `ops.assign`. Or use `PlasticDense`, which starts a run with its own weights.
@@ -63,7 +64,7 @@ class STDP(Cell):
     tau_plus: float = field(20.0, STEPS, "time constant of the presynaptic trace in steps (20 ms for steps of 1 ms)")
     tau_minus: float = field(20.0, STEPS, "time constant of the postsynaptic trace, in steps")
     a_plus: float = field(0.01, None, "size of an increase; negative for anti-Hebbian learning", convert=as_number)
-    a_minus: float = field(0.0105, None, "size of a decrease; if above a_plus, random spikes weaken w", convert=as_number)
+    a_minus: float = field(0.0105, None, "size of a decrease; above a_plus, random spikes weaken w", convert=as_number)
     pairing: str = field("all", ("all", "nearest"), "the earlier spikes with which a spike pairs")
     bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds on the weights")
     w_min: float = field(0.0, None, "lower bound of the weights", convert=as_number, quiet=True)
