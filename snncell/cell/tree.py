@@ -1,14 +1,15 @@
 """The tree of Cells: Parameters and child Cells among attributes, their names, and iteration over them.
 
-A Parameter is named after its path. It gets its name when it, or its Cell, becomes an attribute of a Cell:
+A Parameter is named after its path. It gets this name when the Parameter or its Cell becomes an attribute of a Cell:
 
     net.fc1 = nn.Dense(2, 3)        net.fc1.weight is called "fc1.weight"
     outer.net = net                 and now "net.fc1.weight"
 
 - A child knows its prefix, so Parameters that you set in it later also get the whole path.
-- If several attributes hold one Parameter, the first one names it. When that one is deleted, the next one does.
+- If several attributes hold one Parameter, its name comes from the first of them. If you delete this attribute, the
+  name comes from the next one.
 - A Parameter that has left its Cell keeps its name until another Cell takes it.
-- A Parameter with an explicit name keeps it in a Cell that has no parent.
+- A Parameter with an explicit name keeps this name in a Cell that has no parent.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ class Tree:
                 f"{_WORDS[kind]}; choose another name, or delete it first."
             )
 
-    # --- walks --------------------------------------------------------------------------------------------------------
+    # --- iteration ----------------------------------------------------------------------------------------------------
 
     def cells_and_names(self, cells: set[Any] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Self]]:
         """Iterate over this Cell and all descendants with their attribute paths, depth first; a shared Cell comes once.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 LONG = 64  # elements that a kernel should add at a time
-FEWER = 4  # a row of results is shorter than a block by this factor at least, otherwise the sum is not worth it
+FEWER = 4  # a block has at least this number of elements for each of its results; otherwise the loop does not sum them
 
 
 class BlockSum(NamedTuple):

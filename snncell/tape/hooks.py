@@ -35,12 +35,12 @@ class Label(NamedTuple):
     name: str  # the layer
     wishes: Hashable = None  # the monitor's selection when the note was first taken
     event: Event | None = None  # the call
-    steps: tuple[int, ...] = ()  # the numbers of steps of the time loops around it, outermost first: its first axes
+    steps: tuple[int, ...] = ()  # the steps of each time loop around the call, outermost first: the first axes
     chosen: bool = False  # whether it has been reduced to the selection
 
 
 Note = tuple[Label, Tensor | None]
-Events = dict[Event, Event]  # traced events and those of one run
+Events = dict[Event, Event]  # maps each traced event to the event of one run
 
 
 def note(label: Label, x: Tensor | None = None) -> None:
@@ -48,7 +48,7 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # A note must be reduced by the monitor for which it was taken, so others pass it on unchanged. A trace may
+        # Only the monitor for which a note was taken may reduce it. Other monitors pass it on unchanged: a trace may
         # outlive its monitor, and a gradient may be computed while another monitor is active.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)

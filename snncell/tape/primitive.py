@@ -50,10 +50,11 @@ class Primitive:
     """
 
     multiple: bool
-    # The next four say how `passes/hoist.py` may move the operation out of a time loop. `varying` says for each operand
-    # whether it differs from step to step, that is, has a leading time axis.
+    # The next four say how `passes/hoist.py` may move the operation out of a time loop. `varying` has for each operand
+    # True if it differs from step to step; it then has a leading time axis.
     additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: apply it once, to the sums
-    # True if it is additive in the varying operands alone, as x * c with a constant c: (inputs, varying) -> bool.
+    # (inputs, varying) -> True if the operation is additive in the varying operands while the others are constant. For
+    # example, x * c is additive in x.
     proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
     over_time: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the results of all steps, time first
     summed: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the sum of the results over time
@@ -244,8 +245,8 @@ class Primitive:
         return 0.0 if self.view else float(max(math.prod(x.shape) for x in (*inputs, *outputs) if hasattr(x, "shape")))
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """The share of nonzero elements of an operand, and whether the CPU uses these alone; None if it never does.
-        The `arrays` are those of one step of a loop, or of all steps.
+        """The share of nonzero elements of an operand, and whether the CPU uses only the nonzero elements; None if the
+        operation never looks for them. `arrays` has the operands for one step of a loop, or for all steps.
         """
         return None
 
@@ -323,7 +324,7 @@ def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
 
 def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
     """Let `op` process all time steps at once, with time as the leading axis of all operands and results.
-    `options(attrs, steps)` makes its options for all steps from those for one step; by default they are the same.
+    `options(attrs, steps)` makes the options of `op` for all steps from those for one step; by default they are equal.
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

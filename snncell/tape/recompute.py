@@ -26,7 +26,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     second run draws the same random numbers, and a Parameter that `block` writes, such as a statistic, is written once.
     Gradients of any order are the same as without it, except for the order in which several gradients of one Parameter
     are added. This includes the gradients of Parameters and Tensors that `block` uses but does not take as arguments.
-    You must not change those until the gradient is computed; Parameters of a Cell are restored for you.
+    You must not change these until the gradient is computed; Parameters of a Cell are restored for you.
 
     In a jitted function, and in the step of a time loop, this just calls `block`. There the compiler decides which
     values to store (see `nn.MultiStep(checkpoint_every=...)`).

@@ -2,13 +2,15 @@
 
 Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
 then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
-between two rows of results are computed too and then dropped. If that costs more than copying, each element of the
-window gets its own plane, which has only the elements that the results need. Results are first computed in scratch
-memory and then copied to the output. If no elements lie between their rows, and the results fill whole vectors, the
-kernel computes them in the output itself. Likewise, a gradient of results is then read without a copy.
+between two rows of results are computed too and then dropped. If these elements cost more time than additional copies,
+each element of the window gets its own plane, which has only the elements that the results need. Results are first
+computed in scratch memory and then copied to the output. If no elements lie between their rows, and the results fill
+whole vectors, the kernel computes them in the output itself. Likewise, a gradient of results is then read without a
+copy.
 
-A kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for each part of
-`grain` units. Each result is one sum in a fixed order, so the bits do not depend on the number of threads.
+A kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain` units at a time,
+and the scratch memory has a row for each such part. Each result is one sum in a fixed order, so the bits do not depend
+on the number of threads.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ number for each output. Each event of the channel adds a row to it: the result g
 times the value of the event. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in
 an order that depends only on the sizes.
 
-As in `direct.py`, a kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for
-each part of `grain` units.
+As in `direct.py`, a kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain`
+units at a time, and the scratch memory has a row for each such part.
 """
 
 from __future__ import annotations

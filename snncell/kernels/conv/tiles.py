@@ -2,8 +2,8 @@
 
 A vector of 64 bytes, a line, has consecutive channels of a tile at a point: see `transforms.py`. For each point, the
 tiles are a matrix, from which `multiply_panel` reads elements, and weights are panels of PANEL lines of outputs.
-As in `direct.py`, a kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for
-each part of `grain` units. `winograd.py` makes the plans.
+As in `direct.py`, a kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain`
+units at a time, and the scratch memory has a row for each such part. `winograd.py` makes the plans.
 """
 
 from __future__ import annotations
