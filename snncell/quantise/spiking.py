@@ -154,7 +154,7 @@ def _over_time(cell: Cell, path: str, out: Tensor, initial: float, percentile: f
     if isinstance(cell, RECTIFIERS):
         theta = _threshold(cell, path, out, percentile, per_channel)
         return nn.MultiStep(nn.IFNode(v_threshold=theta, v_reset=initial * theta, compare=">="))
-    return cell if isinstance(cell, nn.Dense) else nn.TimeDistributed(cell)
+    return cell if isinstance(cell, nn.Dense) and cell.axes is None else nn.TimeDistributed(cell)
 
 
 def _threshold(cell: Any, path: str, out: Tensor, percentile: float, per_channel: bool) -> Any:

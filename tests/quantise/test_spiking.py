@@ -157,6 +157,8 @@ def test_folded_weights_equal_normalisation_in_prediction_mode():
     x = numbers(30, 4, seed=1, dtype=snncell.float64)
     snn = quantise.to_spiking(ann, x)
     np.testing.assert_allclose(snn[0](x).asnumpy(), ann.set_train(False)[:2](x).asnumpy(), rtol=1e-12)
+    folded, steps = quantise.to_spiking(quantise.fold(ann), x), current(x, 8)
+    np.testing.assert_allclose(folded(steps).asnumpy(), snn(steps).asnumpy(), rtol=1e-12)
 
 
 def test_layer_that_is_called_twice_keeps_one_weight():
