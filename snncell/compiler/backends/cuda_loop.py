@@ -29,7 +29,7 @@ from snncell.tape.tracing import Instruction
 LEGEND = """
 # c0, c1, ...  the initial states, with strides m0, ...: 1, or 0 for a broadcast scalar
 # n            elements; n0, n1, ...: the lengths of their axes, with indices g0, g1, ...
-# x0, ...      the sequences, with strides h0, ...: the elements of a row, or 0 if one row serves all steps
+# x0, ...      the input sequences, with strides h0, ...: elements of a slice, or 0 if all steps read the same slice
 # a0, ...      loop-invariant operands; s0, ...: numbers
 # last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
 # kept0, ...   scratch memory for the states between checkpoints

@@ -21,7 +21,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 
 ONE = -1  # the key of the constant term of a linear form
-Form: TypeAlias = dict[int, Any]  # the coefficients of states, Tensors; those that are 0 are left out
+Form: TypeAlias = dict[int, Any]  # the coefficients of states, Tensors; states with the coefficient 0 are left out
 
 NEAR = 0.1  # up to this difference, the Taylor series of (exp(d) - 1) / d is used
 LARGEST = 700.0  # the largest exponent, so that a state that grows without limit does not become inf or NaN
@@ -54,7 +54,7 @@ def forms_of(program: Program, states: int, constants: Sequence[Tensor], ones: T
 
 
 def _form(instruction: Instruction, forms: list[Form], ones: Tensor) -> Form | None:
-    """The linear form of an instruction's result, from those of its operands; None if it is not linear."""
+    """The linear form of an instruction's result, from the forms of its operands; None if the result is not linear."""
     name, fixed = instruction.op.name, [form.keys() <= {ONE} for form in forms]
     if name == "neg":
         return {place: -x for place, x in forms[0].items()}

@@ -2,7 +2,7 @@
 
 `kernels/eventprop/solver.py` calls these functions. A neuron's methods are traced for a layer of neurons, so their
 instructions must be elementwise. The step of the solver is traced too: the closed form of `event_flow.py`, or a
-Runge-Kutta step of fourth order. So are all gradients, so that a user writes no derivative.
+Runge-Kutta step of fourth order. All gradients are also traced, so that users need not write derivatives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from snncell.tape.transforms import vjp
 
 KIND = np.dtype(np.float64)
 EXACT = "flow", "flow_back", "course", "turn", "probe"  # functions of closed forms; their numbers are literals
-# In place of the functions that only closed forms have.
+# Solvers call these functions for any equations. Only closed forms have a code for them; for others, they do nothing.
 INEXACT = """\
 @inline
 def course(y, z, p, out):
@@ -71,7 +71,7 @@ class _EquationTrace(Trace):
 
 
 class _Literals(Statements):
-    """Statements with numbers as literals: those of snncell, because a new number of a user would need a new kernel."""
+    """Statements with numbers as literals, only for code of snncell: a user's new number would need a new kernel."""
 
     def _scalar(self, number: Any, instruction: Any, dtype: Any) -> str:
         return repr(as_scalar(number, dtype))
@@ -101,15 +101,16 @@ class EquationsOfNeuron:
     """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
 
     `constants` are the Tensors and Parameters that the equations read. A neuron's array p has its constants, then the
-    Python `numbers` in the equations. `states` counts the states of the kernels: those of the neuron, and if it has a
-    refractory period, the time that is left of it.
+    Python `numbers` in the equations. `states` is the number of states in the kernels: the states of the neuron and, if
+    it has a refractory period, the remaining time of this period.
 
-    The steps are in closed form if `exact`. Then the equations must be linear, and with `watched` the read-out too.
+    If `exact`, the steps are in closed form. The equations must then be linear. With `watched`, the read-out must be
+    linear, too.
     """
 
     def __init__(self, neuron: Any, neurons: int, who: str, exact: bool = False, watched: bool = False) -> None:
         self.neuron, self.neurons, self.who, self.exact = neuron, neurons, who, exact
-        self._dynamics_held: _Method | None = None  # those of the refractory period
+        self._dynamics_held: _Method | None = None  # the dynamics during the refractory period
         self.constants: list[Tensor] = []
         own: int = neuron.states
         period = neuron.refractory_period

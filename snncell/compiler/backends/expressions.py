@@ -101,7 +101,7 @@ def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Va
 
 
 def cost_of(instructions: Sequence[Instruction]) -> int:
-    """The cost of the instructions for one element, relative to plain arithmetic such as an addition."""
+    """The time of the instructions for one element, in elementwise additions or multiplications."""
     return 1 + CALL_COST * sum(one.op.slow_calls for one in instructions if isinstance(one.op, Elementwise))
 
 

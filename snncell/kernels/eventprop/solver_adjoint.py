@@ -316,7 +316,7 @@ def send_back_with_solver(
 
 # --- Running the kernels ----------------------------------------------------------------------------------------------
 
-STEP_COST = 50  # cost of a step of a neuron, in elements of plain arithmetic
+STEP_COST = 50  # the time of a step of a neuron, in elementwise additions (`PARALLEL_SIZE`)
 
 
 @functools.cache

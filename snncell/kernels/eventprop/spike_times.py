@@ -294,8 +294,8 @@ def find_spikes(
 
 
 PARTS = 64  # the maximum number of units
-EVENT_COST = 2  # cost per event and neuron, in elements of plain arithmetic: 0.6 ns
-SPIKE_COST = 500  # cost per spike: 200 ns
+EVENT_COST = 2  # the time per event and neuron, in elementwise additions (`PARALLEL_SIZE`): 0.6 ns
+SPIKE_COST = 500  # the time per spike: 200 ns
 
 _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
 
