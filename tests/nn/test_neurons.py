@@ -288,12 +288,12 @@ def test_every_float_dtype_runs_and_keeps_the_state_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
-@pytest.mark.parametrize("make", [nn.IFNode, nn.LIFNode], ids=["IF", "LIF"])
+@pytest.mark.parametrize("make", [nn.IFNode, nn.LIFNode, nn.CobaLIFNode], ids=["IF", "LIF", "CobaLIF"])
 def test_integer_and_boolean_inputs_are_accepted(make, dtype):
     x = Tensor(np.array([[1, 0], [1, 1], [0, 1]], dtype))
-    y = nn.MultiStep(make())(x)
+    y = nn.MultiStep(make(v_threshold=0.1))(x)
     assert y.dtype == "float32"
-    np.testing.assert_array_equal(y.asnumpy(), nn.MultiStep(make())(x.astype("float32")).asnumpy())
+    np.testing.assert_array_equal(y.asnumpy(), nn.MultiStep(make(v_threshold=0.1))(x.astype("float32")).asnumpy())
 
 
 def test_explain_quotes_the_equations():

@@ -157,6 +157,7 @@ def test_blocks_of_a_sliding_window_equal_one_convolution(rng, order):
         h = [np.convolve(x[:, n], layer.weight.asnumpy()[::-1])[:150] - 1.0 for n in range(2)]
         np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), primitive(Tensor(np.stack(h, 1))).asnumpy(), atol=1e-6)
         testing.check_grads(layer, Tensor(x))
+    assert layer(Tensor(x[:, :0])).shape == (150, 0)
 
 
 def test_neu_norm_equals_its_equations(rng):

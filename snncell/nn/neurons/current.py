@@ -132,6 +132,7 @@ class CobaLIFNode(Neuron):
     def construct(self, x: Tensor, v: Tensor, g_e: Tensor, g_i: Tensor) -> tuple[Tensor, ...]:
         v, late = self.recall(v)
         x = self.gained(x)
+        x = x if x.dtype.is_float else x.astype(v.dtype)  # because -x of a byte is 256 - x
         e, g_e = synapse(g_e, ops.relu(x), self.alpha_e, self.order)
         i, g_i = synapse(g_i, ops.relu(-x), self.alpha_i, self.order)
         g, current = 1.0 + e + i, add_rest(self.e_exc * e + self.e_inh * i, self.v_rest)

@@ -132,15 +132,16 @@ class SlidingPSN(_Parallel):
             raise ShapeError(f"SlidingPSN: x must have the shape (T, B, ...) with at least one step, not {x.shape}.")
         check_time_axis(x, type(self).__name__)
         steps, block, flat = x.shape[0], max(self.order, _BLOCK), flat_neurons(x)
+        blocks, neurons = -(-steps // block), flat.shape[1]
         if steps <= 2 * block:
             return self.fires(ops.matmul(self.banded(steps, x), flat), x)
         # Blocks of steps see themselves and the block before them, so that the cost is linear in T.
         with on_device_of(x):
-            before, after = (ops.zeros((n, flat.shape[1]), x.dtype) for n in (block, -steps % block))
-        padded = ops.concat([before, flat, after]).reshape((-1, block, flat.shape[1]))
+            before, after = (ops.zeros((n, neurons), x.dtype) for n in (block, -steps % block))
+        padded = ops.concat([before, flat, after]).reshape((1 + blocks, block, neurons))
         band = self.banded(2 * block, x)[block:]
         sums = ops.matmul(band[:, :block], padded[:-1]) + ops.matmul(band[:, block:], padded[1:])
-        return self.fires(sums.reshape((-1, flat.shape[1]))[:steps], x)
+        return self.fires(sums.reshape((blocks * block, neurons))[:steps], x)
 
     def banded(self, steps: int, x: Tensor) -> Tensor:
         """The weights as a banded matrix (T, T)."""
