@@ -1,8 +1,9 @@
-"""Lowering of kernels: from Numba's typed statements to LLVM IR with few instructions.
+"""Lowering of kernels: from typed Numba IR to LLVM IR with few instructions.
 
-Numba gives memory to each variable that several blocks use, and to each field of a loop over a range. LLVM replaces
-this memory by registers, which takes a part of the compile time. Here, only variables that change have memory. The
-implementations of calls are looked up once per process, and no texts are made for errors.
+Numba allocates stack memory for each variable that several basic blocks use, and for each field of a loop over a range.
+LLVM replaces this memory by registers, which takes a part of the compile time. This lowering allocates memory only for
+variables that have another value after a branch or an iteration. It looks up the implementations of calls once per
+process, and does not prepare the texts of error messages.
 """
 
 from __future__ import annotations
@@ -43,24 +44,26 @@ class DistinctNode(values.MDValue):  # type: ignore[misc]
 
 
 class Builder(llvm.IRBuilder):  # type: ignore[misc]
-    """Emits LLVM IR without structures that are made only to read their fields.
+    """Emits LLVM IR without aggregates (LLVM's structs, for example Numba's arrays) that are built only to read their
+    fields.
 
-    The type of a structure is part of each instruction on it, and a kernel receives all its arguments in one structure.
+    Each instruction on an aggregate contains the text of its type. A kernel receives all arguments in one aggregate, so
+    this text would be long, and take time to write and to parse.
     """
 
     def __init__(self, block: Any) -> None:
         super().__init__(block)
         self._made: list[Any] = []
         self.accesses: Any = None  # the group of accesses to which loads and stores of array elements belong
-        self.heap: list[Any] = []  # where addresses of memory are stored that the function must free
+        self.heap: list[Any] = []  # variables with the addresses of heap memory; the function must free this memory
 
     def insert_value(self, agg: Any, value: Any, idx: Any, name: str = "") -> Any:
-        """Set a field of a structure."""
+        """Set a field of an aggregate."""
         self._made.append(super().insert_value(agg, value, idx, name))
         return self._made[-1]
 
     def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
-        """The field of a structure."""
+        """The field of an aggregate."""
         while isinstance(idx, int) and isinstance(agg, instructions.InsertValue) and len(agg.indices) == 1:
             if agg.indices[0] == idx:
                 return agg.operands[1]
@@ -76,7 +79,8 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
         return self._grouped(super().store(value, ptr, *rest, **named), ptr)
 
     def _grouped(self, access: Any, pointer: Any) -> Any:
-        # A variable in memory may have its value from the iteration before.
+        # An access group tells LLVM that iterations are independent. Variables on the stack are not in the group,
+        # because an iteration may read the value that the previous iteration has written.
         if self.accesses and not isinstance(pointer, llvm.AllocaInstr):
             access.set_metadata("llvm.access.group", self.accesses)
         return access
@@ -90,7 +94,7 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
                     free(self, place)
 
     def remove_unused(self) -> None:
-        """Remove the structures that no instruction uses."""
+        """Remove the aggregates that no instruction uses."""
         users: Counter[int] = Counter()
         for block in self.function.blocks if self._made else ():
             for each in block.instructions:
@@ -103,7 +107,9 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
 
 
 class Lower(lowering.Lower):  # type: ignore[misc]
-    """Numba's lowering, without debug information, reference counts and constant operands of operators."""
+    """Numba's lowering without three features: debug information, reference counts, and special code for operators with
+    a constant operand.
+    """
 
     def setup_function(self, fndesc: Any) -> None:
         """Declare the function, and begin its code."""
