@@ -96,7 +96,7 @@ def fuse(program: Program) -> list[FusionGroup]:
 
 def _merge_into_users(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     """Merge each group into the first group that uses one of its results, if that is legal."""
-    # Only the first one, because the group must run before all of its users.
+    # Merge it only into the first user, because a group must run before all of its users.
     later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside

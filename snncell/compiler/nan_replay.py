@@ -2,7 +2,7 @@
 
 `set_context(check_finite=True)` checks the results of a loop, which runs as one kernel. If the check fails, the
 function of one time step is called eagerly for each step, with checks of every operation. For a fault in the backward
-pass, the steps run forward once more, and then backwards one after the other, each on its own tape.
+pass, the steps are called once more, each on its own tape. Then the backward pass of each tape runs, last step first.
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ class _Choice:
             step, body = self._step_of(maker), loop_of(maker).body
             after, ys = step.outputs[: len(body.after)], step.outputs[len(body.after) :][: len(body.ys)]
             y = ys[maker.outputs.index(x) - len(after)]
-            # Bytes save nothing if the loop stores the same numbers as floats, too. It does so if it returns them
-            # twice. It also does so if the states before each step and those after it are results, because these
-            # two sequences share one array.
+            # Bytes save nothing if the loop also stores the same numbers as floats. There are two such cases. The loop
+            # returns the Value twice, or it returns the states before each step and the states after each step,
+            # because these two sequences share one array.
             states = {last for first, last in zip(step.inputs, after, strict=False) if first in ys}
             return ys.count(y) == 1 and y not in states and y in makers_in(step)
         if maker.op.selects:

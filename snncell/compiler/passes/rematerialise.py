@@ -75,8 +75,8 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
             pairs = zip(x._entry.parents, x._entry.indices, strict=True)
             parents = [skip_taps(entry, index) for entry, index in pairs if entry is not None]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
-    # Store only results of operations with a single output. A gradient stops at a stored Value. For an operation with
-    # two outputs, storing one would keep the gradient of the other from reaching the operation's inputs.
+    # Store only results of operations with a single output, because a gradient stops at a stored Value. If an operation
+    # has two outputs and one is stored, the gradient of the other would not reach the inputs of the operation.
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
     ys = [x for x in body.ys if id(x._data) not in trace.noted]  # monitors must not change the choice
     shapes = {x.shape for x in (*body.carry, *ys)}  # a single kernel supports only sequences of these shapes
