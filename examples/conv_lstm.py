@@ -35,9 +35,9 @@ def videos(rng, count):
     return (rows[..., :, None] & columns[..., None, :])[:, :, None].astype(np.float32)
 
 
-def main(updates: int = 300, picture: str | None = None):
-    """Return the shares of wrong pixels: of a repeated frame, and of the predictions with and without spikes."""
-    found, pictures = {}, {}
+def compare(updates):
+    """Return the shares of wrong pixels, and eight last frames, their predictions and the true next frames."""
+    found, pictures = {}, {"last frame": None}
     for name, cell in (("ConvLSTM", nn.ConvLSTMCell), ("spiking", SpikingConvLSTM)):
         snncell.set_seed(0)
         rng = np.random.default_rng(0)
@@ -52,16 +52,25 @@ def main(updates: int = 300, picture: str | None = None):
         found["repeat"] = float((frames[3:-1] != frames[4:]).mean())
         found[name] = float(((after[3:] > 0) != frames[4:]).mean())  # after four frames
         pictures[name] = 1 / (1 + np.exp(-after[-1, :8, 0]))
-        pictures["last frame"], pictures["next frame"] = frames[-2, :8, 0], frames[-1, :8, 0]
+    return found, pictures | {"last frame": frames[-2, :8, 0], "true next": frames[-1, :8, 0]}
+
+
+def draw(pictures):
+    figure, axes = plt.subplots(len(pictures), 8, figsize=(7, 3.7), layout="constrained")
+    for row, (name, images) in zip(axes, pictures.items(), strict=True):
+        row[0].set_ylabel(name)
+        for ax, image in zip(row, images, strict=True):
+            ax.imshow(image, vmin=0, vmax=1)
+            ax.set(xticks=[], yticks=[])
+    return figure
+
+
+def main(updates: int = 300, picture: str | None = None):
+    """Return the shares of wrong pixels: of a repeated frame, and of the predictions with and without spikes."""
+    found, pictures = compare(updates)
     print(", ".join(f"{name}: {share:.1%} of pixels wrong" for name, share in found.items()))
     if picture is not None:
-        figure, axes = plt.subplots(len(pictures), 8, figsize=(7, 4), layout="constrained")
-        for row, (name, images) in zip(axes, pictures.items(), strict=True):
-            row[0].set_ylabel(name)
-            for ax, image in zip(row, images, strict=True):
-                ax.imshow(image, vmin=0, vmax=1)
-                ax.set(xticks=[], yticks=[])
-        figure.savefig(picture, dpi=150)
+        draw(pictures).savefig(picture, dpi=150)
     return found
 
 

@@ -58,10 +58,11 @@ def main(epochs: int = 25, picture: str | None = None):
         images = test[0][:10]
         maps = attention_map(net, snncell.Tensor(images)).asnumpy()
         figure, axes = plt.subplots(2, 10, figsize=(9, 2), layout="constrained")
-        for column, (image, scores) in enumerate(zip(images, maps, strict=True)):
-            for ax, shown in zip(axes[:, column], (image, scores), strict=True):
-                ax.imshow(shown)
-                ax.axis("off")
+        for row, name, shown in zip(axes, ("digit", "attention"), (images, maps), strict=True):
+            row[0].set_ylabel(name)
+            for ax, image in zip(row, shown, strict=True):
+                ax.imshow(image)
+                ax.set(xticks=[], yticks=[])
         figure.savefig(picture, dpi=150)
     return accuracy
 

@@ -7,6 +7,7 @@ the line. There are no recurrent weights, so that the memory can only be in the 
 import sys
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 import snncell
 from snncell import nn, ops, surrogate
@@ -46,7 +47,7 @@ def train(neuron, updates):
 
 
 def main(updates: int = 300, picture: str | None = None):
-    """Return the accuracies of the last 20 updates. Draw all of them to `picture`."""
+    """Return the accuracies of the last 20 updates. Draw running means to `picture`."""
     options = {"surrogate_function": surrogate.ATan(), "learnable": ("beta1", "beta2")}
     neurons = {
         "LIF, tau 2": nn.LIFNode(2.0, surrogate_function=surrogate.ATan()),
@@ -56,9 +57,12 @@ def main(updates: int = 300, picture: str | None = None):
     curves = {name: train(neuron, updates) for name, neuron in neurons.items()}
     for name, curve in curves.items():
         print(f"{name:<12} accuracy {sum(curve[-20:]) / 20:.2f}")
-        plt.plot(curve, label=name)
     if picture is not None:
-        plt.gca().set(xlabel="update", ylabel="accuracy")
+        for name, curve in curves.items():
+            smooth = np.convolve(curve, np.ones(20) / 20, "valid")
+            plt.plot(np.arange(len(smooth)) + 20, smooth, label=name)
+        plt.axhline(1 / CUES, color="0.4", linestyle="--", label="chance")
+        plt.gca().set(xlabel="update", ylabel="accuracy, mean of 20 updates", ylim=(0, 1))
         plt.legend()
         plt.savefig(picture, dpi=150)
     return {name: sum(curve[-20:]) / 20 for name, curve in curves.items()}

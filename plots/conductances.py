@@ -30,7 +30,7 @@ def main() -> Figure:
         coba = nn.CobaLIFNode(e_inh=0.0, v_threshold=1e9)
         ax.plot(RATES, steady(cuba, inhibition), style, color="C0", label=f"current{words}")
         ax.plot(RATES, steady(coba, inhibition), style, color="C1", label=f"conductance{words}")
-    ax.axhline(6.0, color="black", linewidth=0.8)
+    ax.axhline(6.0, color="black", linewidth=0.8, linestyle=":", label="reversal potential")
     ax.set(xlabel="excitatory input", ylabel="potential", ylim=(-8.0, 23.0))
     ax.legend(fontsize=7, loc="upper left")
     return figure

@@ -1,6 +1,6 @@
-"""ANN-to-SNN conversion: accuracy by number of time steps, for digits (left) and for pictures of the events of moving
-digits (right). Dashed lines are the ANNs, with ReLU (grey) and with QCFS. The SNNs need fewer steps with potentials
-that start at half of the threshold instead of 0, and with thresholds below the maximum.
+"""ANN-to-SNN conversion: test accuracy by number of time steps, for `data.digits` (left) and for pictures of the events
+of `data.MovingDigits` (right). The names of the SNNs with ReLU are the percentiles of the thresholds. The SNNs need
+fewer steps with potentials that start at half of the threshold instead of 0, and with thresholds below the maximum.
 """
 
 from pathlib import Path
@@ -25,18 +25,22 @@ def moving(train: bool, samples: int) -> tuple[np.ndarray, np.ndarray]:
 def main() -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(7.0, 2.6), layout="constrained")
     still = tuple((x[:, None], y) for x, y in data.digits())
-    for ax, (old, (x, y)) in zip(axes, (still, (moving(True, 1500), moving(False, 300))), strict=True):
+    sets = {"digits": still, "moving digits": (moving(True, 1500), moving(False, 300))}
+    for ax, (name, (old, (x, y))) in zip(axes, sets.items(), strict=True):
         for relu, colour, ways in ((nn.ReLU, "0.5", WAYS), (quantise.QCFS, "C4", {"QCFS": ("v-", 100, 0.5)})):
             snncell.set_seed(0)
             first = nn.Conv2d(x.shape[1], 8, 5, stride=2), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 16, 3)
             ann = nn.SequentialCell(*first, nn.BatchNorm2d(16), relu(), nn.Flatten(), nn.Dense(4 * x[0, 0].size, 10))
             snncell.train.fit(ann, nn.CrossEntropyLoss(), nn.Adam(ann.trainable_params(), 3e-3), old, 8, progress=False)
-            ax.axhline(100 * float((ann(Tensor(x)).asnumpy().argmax(1) == y).mean()), color=colour, linestyle="--")
+            right = 100 * float((ann(Tensor(x)).asnumpy().argmax(1) == y).mean())
+            ax.axhline(right, color=colour, linestyle="--", label=f"ANN, {relu.__name__}")
             for label, (form, percentile, start) in ways.items():
                 snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=start)
-                right = [snn(snncell.encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
-                ax.plot(STEPS, [100 * float(one.mean()) for one in right], form, markersize=4, label=label)
-        ax.set(xlabel="time steps", ylabel="accuracy (%)", xscale="log", xticks=STEPS, xticklabels=STEPS)
+                hits = [snn(snncell.encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
+                ax.plot(STEPS, [100 * float(one.mean()) for one in hits], form, markersize=4, label=f"SNN, {label}")
+        ax.set(
+            title=name, xlabel="time steps", ylabel="test accuracy (%)", xscale="log", xticks=STEPS, xticklabels=STEPS
+        )
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
 

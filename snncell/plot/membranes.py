@@ -63,7 +63,7 @@ def membrane(
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = drawing.axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, sources.step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
-    return drawing.finish(axes, title, None, called, name)
+    return drawing.finish(axes, title, None, called, sources.title_of(name))
 
 
 def _complete(
@@ -252,7 +252,7 @@ def surrogate_and_membrane(
     edges = np.linspace(min(low, -1.0), max(high, 1.0), bins + 1)  # at least one unit around the threshold
     axes = drawing.axes_or_new(ax, height=2.5)
     _draw_over_derivative(axes, values, cell, edges, below)
-    drawing.set_title(axes, title, f"{name}: {said}" if name else said)
+    drawing.set_title(axes, title, f"{sources.title_of(name)}: {said}" if name else said)
     return axes
 
 

@@ -71,6 +71,11 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
     return layer, layers[layer]
 
 
+def title_of(name: str) -> str:
+    """A layer's name as the title of a plot: a number, for example of an nn.SequentialCell, becomes "layer 0"."""
+    return f"layer {name}" if name[:1].isdigit() else name
+
+
 def _why_missing(recorded: Any, name: str) -> str:
     """The reason why a monitor has no record of a layer, and the fix, from the monitor's own error."""
     try:

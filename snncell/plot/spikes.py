@@ -64,7 +64,7 @@ def raster(
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
     said = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
-    drawing.set_title(axes, title, f"{name}: {said}" if name else said)
+    drawing.set_title(axes, title, f"{sources.title_of(name)}: {said}" if name else said)
     return axes
 
 

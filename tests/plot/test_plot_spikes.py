@@ -389,6 +389,7 @@ def test_selected_neurons_keep_their_numbers():
 
 def test_potential_and_gradient_plots_need_no_spikes():
     assert plot.membrane(watched(spikes=False, v=True), layer="a").get_title() == "a"
+    assert plot.membrane({"0.cell": V[:, 0]}).get_title() == "layer 0.cell"  # not a lone number
 
 
 WATCHED = {
