@@ -358,7 +358,15 @@ class RunningPull(WithinStep):
         pulls = [alpha * (p - m) - s for s, p, m in zip(slopes, now, means, strict=True)]
         out, *after = self.cell(x, *states)
         leaves, tree = structure.flatten(out)
-        leaves[0] = _add_pull(leaves[0], *parameters, *pulls)
+        places = float_places(leaves)
+        floats = [leaves[place] for place in places]
+        if len(floats) > 1:  # the pull must come once, whichever of them the loss uses
+            joined = ops.concat([leaf.reshape((-1,)) for leaf in floats])
+            pulled = _split(_add_pull(joined, *parameters, *pulls), floats)
+        else:
+            pulled = [_add_pull(leaf, *parameters, *pulls) for leaf in floats]
+        for place, leaf in zip(places, pulled, strict=True):
+            leaves[place] = leaf.astype(leaves[place].dtype)
         return structure.unflatten(tree, leaves), after, [*slopes, *means]
 
 
