@@ -27,6 +27,7 @@ class Modes(Tree):
     narrow_out = False  # whether its results keep compute_dtype
     quantisers: Any = None  # a Cell that rounds weights and inputs to grids: `snncell.quantise`
     _over_time = False  # whether it runs its `cell` at each time step
+    _all_steps = False  # whether it runs over all time steps itself, so that it needs no MultiStep
     _recomputed = False
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.dataflow import is_layer, overridden
 from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layers.linear import Dense
 from snncell.nn.layers.sparse import SparseDense
@@ -18,7 +19,7 @@ from snncell.nn.time.multistep import MultiStep
 from snncell.testing.calls import all_paths
 
 WEIGHTED = (Dense, SparseDense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
-INNER = ("cell", "neuron")  # attribute names of a neuron in the Cell that runs it
+INNER = ("cell", "neuron")  # attribute names of a neuron in a container of this package
 
 
 class Neurons:
@@ -49,8 +50,18 @@ class Neurons:
                 f"inside of a MultiStep."
             )
         self.named = {
-            layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
+            self.layer_name(path, cell): cell
+            for path, cell in reversed(list(self.paths.items()))
+            if id(cell) in self.cells
         }
+
+    def layer_name(self, path: str, cell: Cell) -> str:
+        """The name of a layer: the path of its neuron without `.cell` of a `MultiStep` or a similar container."""
+        holder, _, last = path.rpartition(".")
+        while last in INNER and is_layer(overridden(self.paths[holder])[0]):
+            path = holder
+            holder, _, last = path.rpartition(".")
+        return path or type(cell).__name__
 
     def map_updating_cells(self) -> dict[int, Cell]:
         """For each neuron, the outermost Cell with states, such as a synapse, around it alone, which updates it."""
@@ -102,14 +113,6 @@ class Neurons:
         """The names for messages, with the layers that cannot be recorded."""
         unseen = f" (not recorded, because they run their time steps themselves: {', '.join(self.unseen)})"
         return (", ".join(self.names()) or "none") + (unseen if self.unseen else "")
-
-
-def layer_name(path: str, cell: Cell) -> str:
-    """The name of a layer: the path of its neuron without parts such as `.cell`."""
-    parts = path.split(".")
-    while parts and parts[-1] in INNER:
-        parts.pop()
-    return ".".join(parts) or type(cell).__name__
 
 
 def _structure(paths: dict[str, Cell]) -> tuple[tuple[str, int], ...]:

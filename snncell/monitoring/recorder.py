@@ -15,7 +15,7 @@ from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, index_of_potential, layer_name
+from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, index_of_potential
 from snncell.nn.time.axis import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
@@ -201,7 +201,7 @@ class Recorder:
             run = self._counting(cell, path, run)
         try:
             if id(cell) in self.neurons.cells:
-                return self._around_neuron(cell, layer_name(path, cell), run, args, kwargs)
+                return self._around_neuron(cell, self.neurons.layer_name(path, cell), run, args, kwargs)
             label = self._firing[-1] if self._firing else None
             neuron = label.event.subject if label and label.event else None
             # A neuron's `surrogate_function` may have no bprop itself, but contain a Cell that has one.
@@ -251,7 +251,7 @@ class Recorder:
         """Wrap the call of a neuron, so that the shapes of its step are noted."""
         neuron = self._updates[id(cell)]
         inner = next(name for name, below in cell.cells_and_names() if below is neuron)
-        name = layer_name(f"{path}.{inner}" if path and inner else path or inner, neuron)
+        name = self.neurons.layer_name(f"{path}.{inner}" if path and inner else path or inner, neuron)
 
         def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(args, kwargs)

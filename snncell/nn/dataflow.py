@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,11 +80,12 @@ def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], 
     """Raise for a Cell, or a child, that replaces a method of a layer or neuron that is no base class for users."""
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
-        if replaced and _is_layer(base):
+        if replaced and is_layer(base):
             raise error(f"{name_of_cell(below, inner)} {_replacement(inner, base, replaced[0])}, {what}.")
 
 
-def _is_layer(base: type) -> bool:
+def is_layer(base: type) -> bool:
+    """True for a layer, neuron or container, but not for a base class for users, such as Cell or SequentialCell."""
     return base.__module__.startswith(("snncell.nn.", "snncell.nir.")) and base not in _GENERAL
 
 
@@ -126,6 +128,7 @@ class DataFlow:
     """
 
     def __init__(self, net: Cell, error: Callable[[str], Exception], takes: str, path: str = "", axes: int = 2) -> None:
+        self.fixes: dict[str, str] = {}  # for operations that a construct must not call, the layer or way to replace it
         self.net, self.error, self.takes, self.axes = net, error, takes, axes
         self.paths = {id(cell): place for place, cell in net.cells_and_names(name_prefix=path)}
         self._refused: Exception | None = None
@@ -210,9 +213,13 @@ class DataFlow:
     def refusal(self, cell: Any, problem: str) -> Exception:
         """The exception for a construct that contains other operations than calls and sums."""
         base, replaced = overridden(cell)
-        layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
+        layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and is_layer(base) else ""
         name = name_of_cell(self.paths.get(id(cell), type(cell).__name__), cell)
-        return self.error(f"{name}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}.")
+        called = re.match(r"(\w+): .*\bSignal\b|'(\w+)' of a signal", problem)
+        operation = called[1] or called[2] if called else ""
+        problem = f"{operation} of a signal" if called else problem.rstrip(".")
+        fix = f" Instead, {self.fixes[operation]}." if operation in self.fixes else ""
+        return self.error(f"{name}: {layer}its construct does something {self.takes}: {problem}.{fix}")
 
 
 _SIGNAL_ERRORS = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # errors of operations on a Signal

@@ -14,7 +14,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, numbers_of, quote_value
-from snncell.dtype import float32
+from snncell.dtype import float32, float64
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import Branches, DataFlow, Sources, add_sources, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.layers.norm import BatchStatistics
@@ -152,15 +152,18 @@ def to_spiking(
 def _over_time(cell: Cell, path: str, out: Tensor, initial: float, percentile: float, per_channel: bool) -> Cell:
     """The form of a layer over time."""
     if isinstance(cell, RECTIFIERS):
-        theta = _threshold(cell, path, out, percentile, per_channel)
-        return nn.MultiStep(nn.IFNode(v_threshold=theta, v_reset=initial * theta, compare=">="))
+        theta = np.asarray(_threshold(cell, path, out, percentile, per_channel))
+        dtype = float64 if out.dtype is float64 else float32
+        # Parameters, so that checkpoints contain the thresholds; not trained.
+        limit, start = (Parameter(Tensor(x, dtype), requires_grad=False) for x in (theta, initial * theta))
+        return nn.MultiStep(nn.IFNode(v_threshold=limit, v_reset=start, compare=">="))
     return cell if isinstance(cell, nn.Dense) and cell.axes is None else nn.TimeDistributed(cell)
 
 
 def _threshold(cell: Any, path: str, out: Tensor, percentile: float, per_channel: bool) -> Any:
     """The threshold of an activation, for its outputs."""
     if isinstance(cell, QCFS):
-        return float(cell.v_threshold.item()) if cell.v_threshold.size == 1 else cell.v_threshold.value()
+        return float(cell.v_threshold.item()) if cell.v_threshold.size == 1 else cell.v_threshold.asnumpy()
     values = out.astype(float32).asnumpy()
     most, name = float(values.max()), name_of_cell(path, cell)
     if not np.isfinite(most):
@@ -179,7 +182,7 @@ def _threshold(cell: Any, path: str, out: Tensor, percentile: float, per_channel
         )
     theta = np.where(theta > 0.0, theta, most)
     theta = np.minimum(theta, 6.0) if isinstance(cell, nn.ReLU6) else theta
-    return Tensor(theta.reshape((-1, *(1,) * (out.ndim - 2))), float32) if per_channel else float(theta)
+    return theta.reshape((-1, *(1,) * (out.ndim - 2))) if per_channel else float(theta)
 
 
 # --- the calls of the ANN ---------------------------------------------------------------------------------------------
@@ -209,6 +212,18 @@ REASONS: tuple[tuple[Any, str, str], ...] = (
 OTHERWISE = ["only linear layers and limited ReLUs do", "train with nn.ReLU or quantise.QCFS instead"]
 
 
+_LAYER = "create the layer {0} in __init__ and call it in construct"
+FIXES = {
+    **dict.fromkeys(("relu", "relu6"), _LAYER.format("nn.ReLU() or quantise.QCFS()")),
+    "flatten": _LAYER.format("nn.Flatten()"),
+    **dict.fromkeys(("reshape", "view"), _LAYER.format("nn.Flatten() or nn.Unflatten(axis, shape)")),
+    **dict.fromkeys(("concat", "cat"), "add the results of two layers: Dense(concat(a, b)) is Dense_a(a) + Dense_b(b)"),
+    **dict.fromkeys(("avg_pool2d", "mean"), _LAYER.format("nn.AvgPool2d(...)")),
+    "pad": _LAYER.format("nn.Pad(...)"),
+    **dict.fromkeys(("softmax", "log_softmax"), "call a layer nn.Softmax() at the end of the network"),
+}
+
+
 class _AnnCall(NamedTuple):
     cell: Any
     sources: Sources
@@ -223,6 +238,7 @@ class _Conversion(DataFlow):
 
     def __init__(self, net: Cell) -> None:
         super().__init__(net, _error, "that layers cannot express (it may call layers, and add their results)", axes=1)
+        self.fixes = FIXES
         self.holders = count_holders(net)
         self.calls: dict[int, _AnnCall] = {}
         self.folded: dict[int, _AnnCall] = {}  # calls whose output exists only with the normalisation after it

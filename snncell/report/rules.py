@@ -415,7 +415,8 @@ RULES: dict[str, Rule] = {
             " The surrogate is flat at {flat:%} of these steps.",
         ),
         "Scale the inputs or the weights before the layer down (for example, pixels of 0 to 255 by 1 / 255), normalise "
-        "the current (nn.BatchNorm1d before the neurons), and check the neuron's leak, reset and feedback.",
+        "the current (nn.TimeDistributed(nn.BatchNorm1d(...)) before the neurons), and check the neuron's leak, reset "
+        "and feedback.",
         far_too_large="alarm",
     ),
     "large potentials: without a threshold": graded(

@@ -414,6 +414,12 @@ def test_multistep_inside_a_multistep_raises():
         nn.MultiStep(nn.MultiStep(nn.LIFNode()))(ops.ones((2, 3, 4)))
 
 
+@pytest.mark.parametrize("layer", [nn.LRU(4, 3, state_size=2), nn.PSN(2), nn.LSTM(4, 3)])
+def test_multistep_of_a_layer_over_all_steps_raises(layer):
+    with pytest.raises(ArgumentError, match=rf"MultiStep: {type(layer).__name__} runs over all .* Call it directly"):
+        nn.MultiStep(layer)(ops.ones((2, 3, 4)))
+
+
 def test_schedule_assigned_to_an_existing_optimiser_raises():
     sgd = nn.SGD(nn.Dense(2, 2).trainable_params(), 0.1)
     with pytest.raises(ArgumentError, match=r"SGD: .* Pass a schedule to the constructor: SGD\(params, CosineDecayLR"):

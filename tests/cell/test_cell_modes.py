@@ -25,6 +25,8 @@ def test_default_mode_runs_each_operation():
     assert snncell.get_context("mode") == snncell.PYNATIVE_MODE
     with pytest.raises(ArgumentError, match="mode is GRAPH_MODE"):
         snncell.set_context(mode=7)
+    with pytest.raises(ArgumentError, match=r'"CPU" or "GPU", not .CUDA.\. For an NVIDIA card, pass "GPU"'):
+        snncell.set_context(device_target="CUDA")
     with pytest.raises(ArgumentError, match="no setting 'colour'"):
         snncell.get_context("colour")
 

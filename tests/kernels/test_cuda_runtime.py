@@ -428,8 +428,11 @@ def test_plans_are_cached_and_the_oldest_are_dropped(device: DriverRuntime, monk
 @pytest.mark.parametrize("missing", ["cuda.bindings.driver", "cuda.bindings.nvjitlink", "cuda.core"])
 def test_missing_packages_raise_with_a_fix(card: Card, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(DeviceError, match=rf'not installed \(.*{missing}.*\). Run: pip install "snncell\[cuda\]"'):
-        finding._driver_runtime()
+    for found, driver in [(True, ""), (False, "This machine also has no NVIDIA driver, which the GPU needs.")]:
+        monkeypatch.setattr(finding, "has_driver", lambda found=found: found)
+        words = rf'not installed \(.*{missing}.*\). Run: pip install "snncell\[cuda\]". ?{driver}$'
+        with pytest.raises(DeviceError, match=words):
+            finding._driver_runtime()
 
 
 def test_missing_compiler_raises_with_a_fix(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:

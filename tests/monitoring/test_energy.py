@@ -418,7 +418,7 @@ def test_operations_and_states_of_neuron_step_match_equations(name):
 
 def test_untraceable_neuron_is_named():
     found = monitoring.energy(OfSteps(Branching()), spikes_of(np.random.default_rng(0), 4, 2, 6))
-    assert found.untraced == ("Branching",) and repr(found).endswith("equations not counted: Branching")
+    assert found.untraced == ("cell",) and repr(found).endswith("equations not counted: cell")
     assert found.counts().updates == 20
 
 

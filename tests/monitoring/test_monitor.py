@@ -459,6 +459,25 @@ def test_nested_net_keeps_its_layer_names():
     assert m.layers == ("1",) and list(m.costs()) == ["0"]
 
 
+class TwoLayers(nn.Cell):
+    """A network that names its layers like the neuron inside of a container."""
+
+    def __init__(self):
+        super().__init__()
+        self.neuron, self.cell = nn.MultiStep(nn.LIFNode()), nn.MultiStep(nn.LIFNode())
+
+    def construct(self, x):
+        return self.cell(self.neuron(x))
+
+
+@compiled
+def test_layers_called_neuron_and_cell_stay_two_layers():
+    net = nn.SequentialCell(TwoLayers())
+    with snncell.monitor(net, spikes=True) as m:
+        net(inputs())
+    assert m.layers == ("0.neuron", "0.cell") and m.spikes["0.cell"].shape == inputs().shape
+
+
 class Named(nn.Cell):
     """A Python loop that calls its neuron with keyword arguments."""
 

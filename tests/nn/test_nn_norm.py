@@ -97,6 +97,8 @@ def test_batch_norm_errors_name_the_cell():
         nn.BatchNorm2d(3)(ops.ones((2, 3, 4)))
     with pytest.raises(ShapeError, match=r"BatchNorm1d\(num_features=3.*2 or 3 axes"):
         nn.BatchNorm1d(3)(ops.ones((2, 4)))
+    with pytest.raises(ShapeError, match=r"\(5, 4, 3\).* write nn\.TimeDistributed\(nn\.BatchNorm1d\(3\)\)"):
+        nn.BatchNorm1d(3)(ops.ones((5, 4, 3)))
     layer = nn.BatchNorm1d(3)
     layer.set_train()
     with pytest.raises(ShapeError, match=r"BatchNorm1d\(.*\(1, 3\) has one value per channel, but a variance"):

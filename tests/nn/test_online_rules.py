@@ -9,7 +9,7 @@ from thread_counts import on_threads
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, ShapeError
 
 STEPS, BATCH, INPUTS, NEURONS = 9, 2, 3, 4
 
@@ -551,6 +551,25 @@ class Idle(Layer):
         self.extra = Parameter(Tensor([1.0]), "extra")
 
 
+class Comparing(Layer):
+    """A step that fires by a comparison, without a surrogate."""
+
+    def construct(self, x, v):
+        v = 0.5 * v + self.dense(x)
+        return (v > 1.0).astype(v.dtype), v
+
+
+class WithoutStart(nn.Cell):
+    """A layer without init_state, although its states have another shape than x."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.neuron = nn.Dense(INPUTS, NEURONS), lif()
+
+    def construct(self, x, v):
+        return self.neuron(self.dense(x), v)
+
+
 class OneResult(nn.Cell):
     """A step that does not return its state."""
 
@@ -581,6 +600,8 @@ class Undeclared(nn.Cell):
         (lambda: Through(lambda p: p.T, threshold=True), "RTRL", "'cell.threshold' of Through enters by sub"),
         (lambda: Packed(lif()), "e-prop", r"'e-prop' cannot follow single neurons through .*rearranges state 'both'"),
         (Idle, "SLTT", r"the step of Idle does not use the Parameter '.*extra'.*requires_grad"),
+        (lif, "e-prop", "LIFNode has no Parameters.* Put the weights into the Cell"),
+        (lambda: Comparing(lif()), "e-prop", "all gradients of Comparing would be zero.*comparison.*snncell.surrogate"),
         (OneResult, "RTRL", r"OneResult.construct took 1 state\(s\), so it must return \(output, \*states\)"),
         (Undeclared, "RTRL", r"Undeclared: construct takes \*args, so the number of states is unknown"),
         (lambda: Layer(lif(reset="zero", detach_reset=True)), "OTTT", "'OTTT' keeps one trace.*same constant.*e-prop"),
@@ -598,6 +619,8 @@ def test_what_a_rule_cannot_learn_raises(cell, rule, message):
 
 
 def test_missing_traces_and_large_nets_raise():
+    with pytest.raises(ShapeError, match=r"WithoutStart has no init_state.*So define init_state\(self, x\) in Without"):
+        nn.Online(WithoutStart()).init_state(ops.zeros((BATCH, INPUTS)))
     online = nn.Online(Layer(lif()), "RTRL")
     with pytest.raises(ArgumentError, match=r"has 1 state\(s\), and 'RTRL' keeps 2 trace\(s\).*pass 3 after x, not 1"):
         online(Tensor(X[0]), ops.zeros((BATCH, NEURONS), "float64"))

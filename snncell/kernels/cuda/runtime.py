@@ -253,7 +253,8 @@ def _driver_runtime() -> DriverRuntime:
         import_once("cuda.core")
         importlib.metadata.version("numba-cuda")
     except ImportError as error:
-        raise DeviceError(f"The GPU needs packages that are not installed ({error}). Run: {fix}.") from error
+        also = "" if has_driver() else " This machine also has no NVIDIA driver, which the GPU needs."
+        raise DeviceError(f"The GPU needs packages that are not installed ({error}). Run: {fix}.{also}") from error
     _start(driver)
     try:
         cuda_version = linker.version()[0]
@@ -273,6 +274,15 @@ def _driver_runtime() -> DriverRuntime:
             f"{OLDEST[0]}.{OLDEST[1]} (Turing, 2018) or newer. Choose another card by CUDA_VISIBLE_DEVICES."
         )
     return card
+
+
+def has_driver() -> bool:
+    """True if the library of the NVIDIA driver can be loaded."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _start(driver: Any) -> None:

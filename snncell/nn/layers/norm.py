@@ -94,9 +94,12 @@ class BatchStatistics(Cell):
         """Raise a ShapeError unless the input has the right axes."""
         channels = self.kept[-1]
         if x.ndim not in self.dims or x.shape[channels] != self.num_features:
+            per_step = self.kept == (1,) and x.ndim - 1 in self.dims and x.shape[2] == self.num_features
+            name = f"nn.{type(self).__name__}({self.num_features})"
+            fix = f" For (T, B, C, ...), write nn.TimeDistributed({name})." if per_step else ""
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}, but must have {' or '.join(map(str, self.dims))} axes with "
-                f"{self.num_features} channels on axis {channels}."
+                f"{self.num_features} channels on axis {channels}.{fix}"
             )
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,7 +160,9 @@ class BatchNorm1d(BatchStatistics):
 
     In training, the layer uses the mean and the biased variance of the batch, and updates moving statistics: moving =
     momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction it uses the moving statistics. For
-    currents of spiking neurons over time, consider `ThresholdBatchNorm`.
+    currents of spiking neurons over time, (T, B, C), write `nn.TimeDistributed(nn.BatchNorm1d(C))`, or consider
+    `ThresholdBatchNorm`. Without TimeDistributed, (T, B, C) is read as (N, C, L). If B == C, this raises no error, but
+    the statistics are those of the samples and not of the channels.
 
     Args:
         num_features: C.

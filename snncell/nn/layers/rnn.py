@@ -188,6 +188,7 @@ class LSTMCell(_RecurrentCell):
 class _RecurrentNetwork(Cell):
     """Base of recurrent networks: stacked layers in one or both directions."""
 
+    _all_steps = True
     equations: ClassVar[GatedEquations]
     input_size: Annotated[Count, field(meaning="I, the number of inputs")]
     hidden_size: Annotated[Count, field(meaning="H, the number of hidden units")]

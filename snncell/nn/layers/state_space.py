@@ -71,6 +71,8 @@ class LRU(Cell):
         True
     """
 
+    _all_steps = True
+
     in_channels: Annotated[Count, field(meaning="length of the last axis of x")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     state_size: Annotated[Count, field(meaning="N, the number of complex states")]

@@ -181,7 +181,7 @@ class EventDense(Ranged, Settings):
         [[1.246]]
     """
 
-    _steps_inside = True  # tells monitors that they cannot see its time steps
+    _all_steps = _steps_inside = True  # tells monitors that they cannot see its time steps
 
     neuron: Annotated[
         EventNeuron, field(meaning="such as `EventLIF()`; its constants can be numbers, or one per neuron (N_out,)")

@@ -38,7 +38,7 @@ _BLOCK = 64  # steps of a block of a sliding PSN, at least
 class _Parallel(Cell):
     """Base of neurons without a reset, which compute all time steps at once."""
 
-    whole_sequences = True
+    whole_sequences = _all_steps = True
 
     def fires(self, weighted: Tensor, x: Tensor) -> Tensor:
         """The spikes, of the shape of x: 1 where its weighted sums (T, neurons), plus the bias, are above 0."""

@@ -134,6 +134,17 @@ class WithinStep:
         traced = AbstractStep(lambda x, *states: self.look(x, states), [x, *states])
         step, *found = traced.result
         who = type(self.cell).__name__
+        if next(iter(self.cell.get_parameters()), None) is None:
+            raise ArgumentError(
+                f"Online: {who} has no Parameters, so there is nothing to learn. Put the weights into the Cell, for "
+                f"example an nn.Dense that its construct calls before the neuron."
+            )
+        if step.constant and not isinstance(self, ThreeFactors):
+            raise ArgumentError(
+                f"Online: all gradients of {who} would be zero, because every path from its Parameters and states to "
+                f"its output goes through a comparison, a rounding or a cast to integers. Use a spike function of "
+                f"snncell.surrogate, or a Cell with a method bprop(self, x, out, dout)."
+            )
         if step.unused:
             names = ", ".join(repr(p.name) for p in step.unused)
             raise ArgumentError(

@@ -299,7 +299,7 @@ class EventPropLIF(Settings):
         [[0.258 0.742]]
     """
 
-    _steps_inside = True  # tells monitors that they cannot see its time steps
+    _all_steps = _steps_inside = True  # tells monitors that they cannot see its time steps
     # Settings whose attributes were private, so that older pickles have another name and older checkpoints lack them.
     _once_private = ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max")
 

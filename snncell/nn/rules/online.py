@@ -214,7 +214,7 @@ class EProp(Ranged, Cell):
         ((8, 3), (8, 8))
     """
 
-    whole_sequences = True
+    whole_sequences = _all_steps = True
     weights_inside = True  # so that a monitor records only its spikes: its input is not the neurons' current
 
     in_channels: Annotated[Count, field(meaning="I, the number of inputs")]
@@ -444,7 +444,16 @@ class Online(Cell):
         plans = _PLANS.setdefault(self, {})
         if key not in plans:
             begun = AbstractStep(lambda x: initial_states(self.cell, x), [x]).result
-            plans[key] = self._find_rule().plan(x, begun)
+            try:
+                plans[key] = self._find_rule().plan(x, begun)
+            except ShapeError as error:
+                if hasattr(self.cell, "init_state"):
+                    raise
+                name = type(self.cell).__name__
+                raise ShapeError(
+                    f"Online: {name} has no init_state, so its states start as zeros of the shape of x, {x.shape}, "
+                    f"which do not fit: {error} So define init_state(self, x) in {name}."
+                ).with_traceback(error.__traceback__) from None
         return plans[key]
 
     def construct(self, x: Tensor, *states: Tensor) -> Any:

@@ -57,6 +57,7 @@ class TracedStep:
         mixing: the operations that mix neurons.
         elsewhere: Parameters that enter the next states by another operation, and this operation.
         unused: Parameters that affect neither output nor states.
+        constant: True if the tape has no path from Parameters or states to the output.
     """
 
     def __init__(self, cell: Cell, x: Tensor, states: Sequence[Tensor]) -> None:
@@ -77,6 +78,9 @@ class TracedStep:
         begin = {source._entry for source in self.sources}
         reached = ancestors([x._entry for x in structure.flatten((self.out, self.after))[0]], begin)
         self.unused = [p for p in self.parameters if p._entry not in reached]
+        learned = begin | {p._entry for p in self.parameters}
+        outputs = ancestors([x._entry for x in structure.flatten(self.out)[0]], learned)
+        self.constant = bool(self.parameters) and learned.isdisjoint(outputs)
         self._analyse(ancestors([row._entry for row in self.rows], begin))
 
     def _analyse(self, relevant: set[Any]) -> None:

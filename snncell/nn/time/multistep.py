@@ -135,6 +135,11 @@ class MultiStep(Cell):
         self.checkpoint_every = checkpoint_every
 
     def construct(self, x: Tensor | EventLists, *states: Tensor, lengths: Any = None) -> Any:
+        if self.cell._all_steps:
+            raise ArgumentError(
+                f"MultiStep: {type(self.cell).__name__} runs over all time steps itself. Call it directly with x "
+                f"(T, B, ...), without a MultiStep around it."
+            )
         if isinstance(x, EventLists):
             raise ArgumentError(
                 "MultiStep: x must be a Tensor (T, B, ...), not event lists, which only layers with weights accept. "
@@ -193,9 +198,10 @@ class MultiStep(Cell):
                 if states or ours(type(self.cell)):
                     raise
                 begun = ", ".join(f"{state} of shape {s.shape}" for state, s in zip(names, first, strict=True))
+                origin = "init_state" if hasattr(self.cell, "init_state") else f"zeros, as {name} has no init_state(x)"
                 raise ShapeError(
                     f"MultiStep: {name} failed in a step of shape {now.shape} with {begun or 'no state'} from "
-                    f"init_state: {error}"
+                    f"{origin}: {error}"
                 ).with_traceback(error.__traceback__) from None
             if not carry and not isinstance(result, tuple):
                 raise ArgumentError(
