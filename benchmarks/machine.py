@@ -32,7 +32,7 @@ def collect_facts(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
     facts = {
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
-        "processor": f"{_processor()}, {cores()} cores in use of {os.cpu_count()}",
+        "processor": _processor_and_cores(),
         "memory": f"{_memory() / 2**30:.0f} GiB" if _memory() else "unknown",
         "load at the beginning": ", ".join(f"{x:.1f}" for x in os.getloadavg()) if hasattr(os, "getloadavg") else "?",
         "system": platform.system(),
@@ -75,6 +75,12 @@ def _threads(peers: list[str]) -> str:
     if "JAX" in peers:
         threads.append(f"JAX one for each core, {cores()}")
     return ", ".join(threads)
+
+
+def _processor_and_cores() -> str:
+    """Return the processor, its number of cores, and how many of them this process may use."""
+    used, there = cores(), os.cpu_count() or 1
+    return f"{_processor()} with {there} cores, {'all' if used == there else used} used"
 
 
 def _processor() -> str:

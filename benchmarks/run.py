@@ -296,7 +296,7 @@ class Run:
             text = readme_table({name: result.timings for name, result in rows.items()})
             if folder == RESULTS and text:
                 dates = sorted({rows[name].about["date"] for name in README_ROWS})
-                text += f"\n\n{rows['dense'].about['processor']}, {' and '.join(dates)}."
+                text += f"\n\n{rows['dense'].about['processor']}; measured on {' and '.join(dates)}."
                 put_between_markers(ROOT / "README.md", text)
         if kind not in ("sweeps", "figures"):
             return

@@ -30,8 +30,8 @@ def rate(
         steps: T.
         gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt * f_max.
         first_spike_time: no spikes occur before this step.
-    Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
-    random number equals x. An input of 0 therefore fires once in 2^24 draws.
+    Source: spikegen.rate of snnTorch. With gain = 1, it is also PoissonEncoder of SpikingJelly, which however fires if
+    its random number equals x, too. There, an input of 0 therefore fires once in 2^24 draws.
     Example:
         >>> snncell.encode.rate([[0.0, 1.0]], 3).tolist()
         [[[0.0, 1.0]], [[0.0, 1.0]], [[0.0, 1.0]]]
@@ -47,10 +47,10 @@ def rate(
 
 
 def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
-    """Delta modulation: a spike at each step at which a sequence changes by a threshold or more.
+    """Delta modulation: a spike at each step at which a sequence rises by a threshold or more.
 
-    The output is 1 if x[t] - x[t-1] >= threshold, and with `off_spike` -1 if x[t] - x[t-1] <= -threshold. Use it for
-    audio and other signals.
+    The output is 1 if x[t] - x[t-1] >= threshold. With `off_spike`, a fall also gives a spike: the output is -1 if
+    x[t] - x[t-1] <= -threshold. Use it for audio and other signals.
 
     Args:
         x: (T, B, ...), any values; the first axis is time.
@@ -69,7 +69,7 @@ def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spik
 
 
 def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
-    """Phase coding (weighted spikes): the binary digits of each value over time, the largest first.
+    """Phase coding (weighted spikes): the binary digits of each value over time, the most significant digit first.
 
         s[t] = floor(x 2^k) mod 2,  k = t mod period + 1
 
@@ -105,8 +105,9 @@ def population(
     """Population coding: responses of Gaussian receptive fields, r_n = exp(-(x - c_n)^2 / (2 width^2)).
 
     Use it for scalar inputs, because several neurons resolve a value better than one. The responses are in (0, 1], so
-    you can pass them to other encoders. For example, with `rate(population(x, 8), steps=50)` a neuron fires more often,
-    and with `latency(population(x, 8), 50, linear=True, normalize=True)` earlier, the closer x is to its centre.
+    you can pass them to other encoders. For example, the closer x is to the centre of a neuron, the more often it fires
+    with `rate(population(x, 8), steps=50)`, and the earlier with
+    `latency(population(x, 8), 50, linear=True, normalize=True)`.
 
     Args:
         x: (B, ...) in [low, high].
@@ -174,9 +175,9 @@ def lif(
     """Encode each value by a LIF neuron that gets it as a constant current.
 
     The spikes are regular, without noise, and more frequent for larger x. With decay_input=True, the potential after n
-    steps is x (1 - (1 - 1 / tau)^n). For tau > 1 the first spike comes in step n, the smallest integer above
-    ln(x / (x - v_threshold)) / -ln(1 - 1 / tau), and never if x <= v_threshold. If tau is long, n is about
-    tau ln(x / (x - v_threshold)), as in continuous time.
+    steps is x (1 - (1 - 1 / tau)^n). For tau > 1 the first spike comes after n steps, at index n - 1 of the output. n
+    is the smallest integer above ln(x / (x - v_threshold)) / -ln(1 - 1 / tau); if x <= v_threshold, there is no spike.
+    If tau is long, n is about tau ln(x / (x - v_threshold)), as in continuous time.
 
     Args:
         x: (B, ...), any values.
@@ -231,8 +232,8 @@ def latency(
         t = (steps - 1) (1 - x)                         linear
 
     Use it if few spikes must carry the information. Combine normalize=True with linear=True, because snnTorch's
-    normalised logarithm puts most spikes early: over 8 steps, 0.1 fires at step 0. `round` rounds halves to the even
-    number.
+    normalised logarithm puts most spikes early. For example, if x also contains a 0, which fires last of 8 steps, 0.1
+    fires at step 0. `round` rounds halves to the even number.
 
     Args:
         x: (B, ...) in [0, 1].
@@ -274,7 +275,7 @@ def _fires_at(step: Tensor, steps: Count, x: Tensor) -> Tensor:
 
 
 def _spikingjelly_times(x: Tensor, last: int, linear: bool) -> Tensor:
-    """SpikingJelly's times, from 0 to `last`; a x + 1 is e^last (x + (1 - x) e^-last), which does not overflow."""
+    """SpikingJelly's times, from 0 to `last`: -ln(r) with r = x + (1 - x) e^-last, which does not overflow."""
     if linear:
         return (1.0 - x) * float(last)
     rest = x + (1.0 - x) * math.exp(-last)

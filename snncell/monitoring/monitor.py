@@ -61,9 +61,9 @@ class Monitor:
     eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. A loop over time
     is still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
 
-    A layer is a neuron Cell (with all its neurons) at one place of the network: in `nn.MultiStep`, in `ops.scan`, in a
-    Python loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For example,
-    the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
+    A layer is a Cell of neurons at one place of the network. It can be inside `nn.MultiStep`, `ops.scan` or a Python
+    loop over time, or it is an `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For
+    example, the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
 
     Select layers for `spikes`, `v`, `above` and `grad`: True for all, or a layer's name, a Cell, a Cell that contains
     layers, or a list of these.
@@ -81,7 +81,8 @@ class Monitor:
             The options `neurons` and `samples` do not limit them.
         every: record only each `every`-th step, to save memory.
         neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. In a layer of
-            images, an index counts over channels, rows and columns. Then records have shape (T, B, neurons).
+            images, an index counts over channels, rows and columns. With `neurons`, records have the shape (T, B,
+            number of recorded neurons), also for layers of images.
         samples: the number of recorded samples, the first ones of the batch.
         calls: the number of calls to keep, the last ones; None keeps all.
 
@@ -212,7 +213,7 @@ class Monitor:
         return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> Array:
-        """The firing rate of each neuron of a layer, in spikes per step, over all kept calls and without padding."""
+        """The firing rate of each neuron of a layer: the share of steps with a spike, in all kept calls, no padding."""
         layer = self._resolve(name)
         kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
         arrays = [Recorded(self, "spikes", call)[layer] for call in kept]

@@ -42,8 +42,8 @@ def raster(
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. Each class has a line, and a short piece of this line marks its
-            rows.
+            Axes are the last Axes of the figure. Each class has its own line style there. To the right of the raster, a
+            short line of the same style marks the rows of this class.
     Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
         ArgumentError for a layer that does not fire, or NaN.
     """
@@ -174,7 +174,7 @@ def psth(
 
 
 def _edges_of_bins(steps: Array, width: int) -> Array:
-    """The edges of bins of `width` recorded steps, half a step before the first step of each bin and after the last."""
+    """The edges of bins of `width` recorded steps: half a step before each bin, and half a step after the last step."""
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
 

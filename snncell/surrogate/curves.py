@@ -108,7 +108,7 @@ class Tanh(Surrogate):
     primitive: tanh(alpha x) / alpha + 1 / 2
     derivative: 1 - tanh(alpha x)^2
 
-    From -inf to inf the primitive rises by 2 / alpha, not by 1, because this is the area under the derivative.
+    The area under the derivative is 2 / alpha, so the primitive rises by 2 / alpha from -inf to inf, not by 1.
 
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere:
@@ -148,7 +148,8 @@ class Erf(Surrogate):
     "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks", Frontiers 2018.
     Elsewhere:
         SpikingJelly: Erf(alpha=2).
-        Norse: method="heavi_erfc" with k is Scaled(Erf(k), 2 / k): its derivative lacks the factor k / 2.
+        Norse: method="heavi_erfc" with sharpness k equals Scaled(Erf(k), 2 / k), because Norse's derivative lacks the
+            factor k / 2.
         snncell: Gaussian(sigma) is Erf(1 / (sigma sqrt(2))).
     Example:
         >>> print(grad(snncell.surrogate.Erf())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -194,8 +195,8 @@ class MultiGaussian(Surrogate):
     derivative: (1 + h) N(x; 0, sigma^2) - h N(x; sigma, (s sigma)^2) - h N(x; -sigma, (s sigma)^2)
     primitive: the same sum of (erf((x - mean) / (deviation sqrt(2)))) / 2, plus 1 / 2
 
-    The derivative is negative far from the threshold. From -inf to inf the primitive rises by 1 - h, not by 1, because
-    this is the area under the derivative.
+    The derivative is negative far from the threshold. The area under it is 1 - h, so the primitive rises by 1 - h from
+    -inf to inf, not by 1.
 
     Source: as for `Gaussian`. The code of that paper multiplies the derivative by gamma = 0.5. For that, use
     Scaled(MultiGaussian(), 0.5).
@@ -228,7 +229,7 @@ class FastSigmoid(Surrogate):
     primitive: x / (1 + slope |x|) + 1 / 2
     derivative: 1 / (1 + slope |x|)^2
 
-    From -inf to inf the primitive rises by 2 / slope, not by 1, because this is the area under the derivative.
+    The area under the derivative is 2 / slope, so the primitive rises by 2 / slope from -inf to inf, not by 1.
 
     Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
     Computation 2018, where the slope is beta.
@@ -285,7 +286,7 @@ class SuperSpike(Surrogate):
     primitive: alpha x / (1 + |x|) + 1 / 2
     derivative: alpha / (1 + |x|)^2
 
-    From -inf to inf the primitive rises by 2 alpha, not by 1, because this is the area under the derivative.
+    The area under the derivative is 2 alpha, so the primitive rises by 2 alpha from -inf to inf, not by 1.
 
     Source: as for `FastSigmoid`.
     Elsewhere: note that frameworks use the name SuperSpike for three different functions.
@@ -314,7 +315,7 @@ class SoftSign(Surrogate):
     Source: SpikingJelly; Fang et al., Science Advances 2023.
     Elsewhere:
         SpikingJelly: SoftSign(alpha=2), written as 1 / (2 alpha (1 / alpha + |x|)^2).
-        snnTorch: fast_sigmoid(slope) without the factor slope / 2.
+        snnTorch: fast_sigmoid(slope) is this function with alpha = slope, but snnTorch omits the factor slope / 2.
     Example:
         >>> print(grad(snncell.surrogate.SoftSign())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.694 1.    0.111]
@@ -362,7 +363,7 @@ class Algebraic(Surrogate):
     primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2
     derivative: (1 + (x / alpha)^2)^(-3/2)
 
-    From -inf to inf the primitive rises by 2 alpha, not by 1, because this is the area under the derivative.
+    The area under the derivative is 2 alpha, so the primitive rises by 2 alpha from -inf to inf, not by 1.
 
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere: method="circ" in Norse, with the same alpha.

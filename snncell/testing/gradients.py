@@ -31,14 +31,14 @@ def check_grads(
 
     The outputs are projected on a random vector u, and the inputs are moved along a random direction v. The derivative
     <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the backward
-    pass. All inputs and Parameters are moved together first, and then each one separately.
+    pass. All inputs and Parameters are moved together first, and for order 1 then also each one separately.
 
-    If they differ, the check compares the worst array entry by entry. From an array of more than 64 entries, it chooses
-    64 by bisection: it halves the array and continues with the half that differs more. Then it searches for the cause
-    by experiments. It checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through
-    `ops.stop_gradient`, everywhere and at one place at a time. It checks each Cell alone. To name the time step of an
-    error, it takes the first axis of an input as time if it is as long as a time loop, or as the number of calls of a
-    Cell.
+    If they differ, the check compares the worst array entry by entry. An array of more than 64 entries is halved until
+    at most 64 are left, each time keeping the half that differs more. Then the check searches for the cause by
+    experiments. It checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through
+    `ops.stop_gradient`, first at all places together, then at one place after another. It checks each Cell alone. To
+    name the time step of an error, the check must know which axis is time. It assumes that this is the first axis of an
+    input, if the axis is as long as a time loop, or as the number of calls of a Cell.
 
     A spike is a step function, so finite differences contradict its surrogate gradient. Check a spiking network within
     `with snncell.surrogate.smooth():`, which replaces each spike by its primitive.

@@ -101,9 +101,9 @@ def fit(
         test_every: the number of epochs between evaluations, or a list of the epochs that end with an evaluation.
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
-        metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of them with the names for the record as keys. "spikes", "synops", "energy" and other `Monitored` need
-            `validation`.
+        metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and of functions like `accuracy`. Or a
+            dict: its keys are the names in the records, its values such names and functions. "spikes", "synops",
+            "energy" and other `Monitored` need `validation`.
         firing_rate: one or more Cells that return spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
@@ -114,7 +114,8 @@ def fit(
             skips steps without finite gradients. The record of an epoch then contains "loss_scale", the scale of the
             next step, and "skipped", the number of skipped steps.
         monitor: the name of a number in the records, such as "test_loss". At the end `fit` restores the weights of the
-            best epoch: the largest accuracy, "top5" and the like, or the smallest of any other number.
+            best epoch. For accuracy, "top5" and similar numbers, the largest value is best; for any other number, the
+            smallest.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`, also for the order of their calls.
@@ -134,8 +135,8 @@ def fit(
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of
-            ranks gives the same bits. A single call of a loss or metric gets one shard, so a mean that it computes is
-            over this shard only. Rank 0 writes files. If a rank stops, all stop.
+            ranks gives the same bits. A single call of a loss or metric gets one shard, not the batch, so it can only
+            compute means over this shard. Rank 0 writes files. If a rank stops, all stop.
         test: an older name of `validation`.
     Returns: A `Result`, with the history. Its `best` is the record of the final weights: those of the best epoch with
         `monitor` or `patience`, else of the last epoch.
@@ -143,8 +144,8 @@ def fit(
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
             Parameter is not finite (the loss can be finite then, because NaN potentials do not spike). With a
-            `DynamicLossScaler`, also if gradients are not finite at its smallest scale; with a constant scale, if they
-            are not finite in all steps of an epoch. If the data contain NaN, the message says where. The checkpoint of
+            `DynamicLossScaler`, also if gradients are not finite at its smallest scale; with a constant scale, if no
+            step of an epoch has finite gradients. If the data contain NaN, the message says where. The checkpoint of
             the previous epoch stays on disk.
         CheckpointError: if the file to resume from is missing, or of another net, optimiser, loss, data or settings.
         RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.

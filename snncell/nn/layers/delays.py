@@ -144,8 +144,8 @@ class DelayedDense(Ranged, Cell):
     groups.
 
     After `set_train(False)`, each synapse has a single delay without a gradient: p rounded to a whole step, because
-    neuromorphic chips have such delays. A new Cell is in this mode. Call `set_train()` in your own training loop;
-    `train.fit` and `train.training_step` call it for you.
+    neuromorphic chips have such delays. A new Cell is in this mode. Call `set_train()` in your own training loop, also
+    before `train.training_step`. `train.fit` calls it for you.
 
     If few elements of x are nonzero, the others are skipped. The gradient of x and, for a dense x, the gradients of w
     and p are computed by Fourier transforms over time if that saves work. Their rounding errors are then relative to

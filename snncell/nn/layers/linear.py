@@ -49,7 +49,7 @@ class Dense(Cell):
     activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
-    axes: int | None = None  # of x, if `quantise.fold` has folded in a normalisation, which is over a fixed axis
+    axes: int | None = None  # the required number of axes of x, after `quantise.fold` has moved a BatchNorm into it
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
@@ -67,8 +67,8 @@ class Dense(Cell):
             )
         if self.axes not in (None, x.ndim):
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}, but must have {self.axes} axes, because fold moved a batch "
-                f"normalisation over axis {self.axes - 1} into this layer, whose outputs are on the last axis."
+                f"{self!r}: the input has shape {x.shape}, but must have {self.axes} axes. quantise.fold moved a batch "
+                f"normalisation over axis {self.axes - 1} into this layer, so this axis must be the last one."
             )
         out, activation = ops.matmul(x, self.weight.T), cast(Any, self.activation)
         if self.has_bias:
@@ -120,7 +120,9 @@ class BiDense(Cell):
     in2_channels: Annotated[Count, field(meaning="length of the last axis of x2")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     weight_init: Init | None = field(
-        None, meaning="initial W, (out_channels, in1_channels, in2_channels); None as in `Dense`", keep=False
+        None,
+        meaning="initial W, (out_channels, in1_channels, in2_channels); None is uniform, +-1 / sqrt(in1_channels)",
+        keep=False,
     )
     bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for W", keep=False)
     has_bias: bool = field(True, meaning="whether to add b")

@@ -144,7 +144,7 @@ class TETLoss(CrossEntropyOverTime):
 
     Inputs, Raises: as for `CERateLoss`, but outputs can be potentials or currents as well as spikes.
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
-    with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
+    SpikingJelly's temporal_efficient_training_cross_entropy is this loss with mse_weight = 0.
     Example:
         >>> loss = nn.TETLoss(mse_weight=0.05)(ops.ones((5, 2, 4)), Tensor([0, 3]))  # 0.95 log 4
         >>> round(loss.item(), 4)
@@ -308,7 +308,9 @@ class MSEMembraneLoss(ClassLoss):
         0.0
     """
 
-    on_target: float = field(1.0, meaning="potential of the label's neuron for class numbers", convert=as_number)
+    on_target: float = field(
+        1.0, meaning="target potential of the label's neuron, if the targets are class numbers", convert=as_number
+    )
     off_target: float = field(0.0, meaning="target potential of the other neurons", convert=as_number)
     reduction: Reduction = FOR_CLASSES
 

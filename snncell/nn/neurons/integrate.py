@@ -149,9 +149,9 @@ class LeakyNode(Neuron):
     snnTorch. Its defaults differ from snnTorch's Leaky, which has the surrogate ATan, and a reset that is detached and
     comes one step later. For these, use `LeakyNode.like("snntorch", beta=0.9)`.
 
-    With beta = exp(-dt / tau) it solves tau dv/dt = -v exactly, if each input raises the potential at once, at its time
-    step. With beta = 1 - 1 / tau it equals the Euler step of `LIFNode(tau, decay_input=False)`. With the default
-    beta=0.9 the neuron forgets its input over about 10 steps.
+    With beta = exp(-dt / tau), the decay tau dv/dt = -v between steps is exact. Each input is then an impulse: it makes
+    the potential jump by x at its step. With beta = 1 - 1 / tau it equals the Euler step of
+    `LIFNode(tau, decay_input=False)`. With the default beta=0.9 the neuron forgets its input over about 10 steps.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
     Example:
@@ -224,8 +224,8 @@ class ParametricLIFNode(Neuron):
         h = v - (v - v_rest) / tau + x           decay_input=False
 
     `Neuron` defines the spike s and the reset. Use it if you do not know a good time constant. Because it learns w, tau
-    always stays above 1 and needs no clipping; `LIFNode(learnable="tau")` learns tau itself. With decay_input=True a
-    longer tau also weakens the input, so use decay_input=False for long memories.
+    is always above 1 and needs no clipping; w is clipped to [-80, 16]. `LIFNode(learnable="tau")` learns tau itself.
+    With decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.

@@ -33,15 +33,16 @@ MOST = Range(1, 2**24, "both", "is a whole number of at least 1", whole=True)
 
 @with_fields
 class MultiSpikeLIFNode(LeakyNode):
-    """Multi-spike LIF: as many spikes per step as the threshold fits into the potential.
+    """Multi-spike LIF: in each step, one spike for each time that the threshold fits into the potential.
 
         h = beta v + x
         s = floor(h / v_threshold), at least 0 and at most max_spikes
         v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
     Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
-    then contain several spikes. The gradient of s is the gradient of a single spike at the first threshold. Any other
-    `Neuron` can also fire several spikes in a step if you pass max_spikes.
+    then contain several spikes. The gradient of s is that of a neuron with at most one spike, which fires at
+    h = v_threshold. The multiples 2 v_threshold, 3 v_threshold, ... add nothing. Most other neurons can also fire several
+    spikes in a step if you pass max_spikes; `GLIFNode` and `IzhikevichNode` cannot, and `ILIFNode` has `most`.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
     Example:
@@ -325,7 +326,7 @@ class GLIFNode(Neuron):
     """
 
     alpha: Any = field(0.5, None, "gate of the leak: 1 is exponential, 0 linear", convert=gate)
-    beta: Any = field(0.5, None, "gate of the input: 1 scales it by conduct, 0 not at all", convert=gate)
+    beta: Any = field(0.5, None, "gate of the input: 1 multiplies it by conduct, 0 leaves it unchanged", convert=gate)
     gamma: Any = field(0.5, None, "gate of the reset: 1 resets to 0, 0 subtracts v_subreset", convert=gate)
     tau: Any = field(0.25, None, "decay factor of the exponential leak; the paper calls it tau", convert=gate)
     v_threshold: Any = field(0.5, None, "the potential at which the neuron fires", convert=gate)
@@ -388,8 +389,9 @@ class ResonateNode(Neuron):
         v = h - s * v_threshold                            reset="subtract"; see `Neuron` for the others
 
     Use it for signals with rhythm, such as audio or radar: the neuron fires if inputs arrive in phase. The first line
-    solves dz/dt = (b + i omega) z + I exactly, if each input raises u at once, at its time step. A spike does not
-    change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over 5 steps.
+    solves dz/dt = (b + i omega) z between steps exactly, for z = u + i v. Each input is an impulse: it makes u jump by
+    x at its step. A spike does not change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation
+    decays over 5 steps.
 
     Inputs: x, v, u: the input, the imaginary and the real part, of the same shape.
     Returns: (s, v, u).
@@ -429,12 +431,12 @@ class BalancedResonateNode(Neuron):
 
     Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
     omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. This is an Euler
-    step. With `keep` = 1 each step would increase the amplitude by the factor sqrt(1 + omega^2). The root is the
-    largest `keep` for which the amplitude does not grow. `ResonateNode` solves the oscillation exactly and needs no
+    step. With `keep` = 1 each step would increase the amplitude by the factor sqrt(1 + omega^2). sqrt(1 - omega^2) is
+    the largest `keep` for which the amplitude does not grow. `ResonateNode` solves the oscillation exactly and needs no
     root.
 
-    A period has 2 pi / asin(omega) steps. Our omega is the paper's omega times dt, our damping is its b times dt, and
-    our jump and input_gain are its dt, with dt = 0.01. Note that our input_gain is 1 by default.
+    A period has 2 pi / asin(omega) steps. To get the paper's neuron with its dt = 0.01, pass omega = (its omega) dt,
+    damping = (its b) dt, jump = dt and input_gain = dt. The default of input_gain is 1, not dt.
 
     Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of the same shape.
     Returns: (s, v, u, q).
