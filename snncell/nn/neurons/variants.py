@@ -41,8 +41,8 @@ class MultiSpikeLIFNode(LeakyNode):
 
     Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
     then contain several spikes. The gradient of s is that of a neuron with at most one spike, which fires at
-    h = v_threshold. The multiples 2 v_threshold, 3 v_threshold, ... add nothing. Most other neurons can also fire several
-    spikes in a step if you pass max_spikes; `GLIFNode` and `IzhikevichNode` cannot, and `ILIFNode` has `most`.
+    h = v_threshold. The multiples 2 v_threshold, 3 v_threshold, ... add nothing. Most other neurons can also fire
+    several spikes in a step if you pass max_spikes. `GLIFNode` and `IzhikevichNode` cannot; `ILIFNode` has `most`.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
     Example:
