@@ -49,7 +49,7 @@ class Dense(Cell):
     activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
-    axes: int | None = None  # the required number of axes of x, after `quantise.fold` has moved a BatchNorm into it
+    axes: int | None = None  # the most axes of x, after `quantise.fold` has moved a BatchNorm into it
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
@@ -65,10 +65,10 @@ class Dense(Cell):
                 f"{type(self).__name__}(in_channels={self.in_channels}, out_channels={self.out_channels}): the input "
                 f"has shape {x.shape}; its last axis must have length in_channels = {self.in_channels}."
             )
-        if self.axes not in (None, x.ndim):
+        if self.axes is not None and x.ndim > self.axes:
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}, but must have {self.axes} axes. quantise.fold moved a batch "
-                f"normalisation over axis {self.axes - 1} into this layer, so this axis must be the last one."
+                f"{self!r}: the input has shape {x.shape}, but may have at most {self.axes} axes. quantise.fold "
+                f"moved a batch normalisation over axis {self.axes - 1} into this layer, so no axis may follow it."
             )
         out, activation = ops.matmul(x, self.weight.T), cast(Any, self.activation)
         if self.has_bias:
