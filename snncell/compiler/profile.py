@@ -303,7 +303,9 @@ class Profile:
         runs = f"{self.repeat} steps" if self.repeat > 1 else "one step"
         slower = f"with a clock around each launch a step takes {_share(max(0.0, self.overhead))} longer"
         notes = [
-            f"Times are medians of {runs}; {slower}. Compiled in {self.compile_seconds:.2g} s. Bounds: bytes at "
+            f"Times are medians of {runs}; {slower}. Shares are of the sum of all rows, "
+            f"{_number(1e3 * sum(row.seconds for row in self.rows))} ms, from the runs with clocks; the time in the "
+            f"first line is from the runs without. Compiled in {self.compile_seconds:.2g} s. Bounds: bytes at "
             f"{self.bandwidth / 1e9:.3g} GB/s (a copy), operations at {self.rate / 1e9:.3g} Gflop/s (a matrix product)."
         ]
         if not self._is_jitted:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars, text_width
 
 MOST_ROWS = 16  # bars; further layers share the last one
 _REST = "between launches"  # the legend's name of time without a launch
@@ -27,13 +27,14 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
         parts.append({track: sum(getattr(row, track) for row in rest) for track in parts[0]})
         seconds.append(sum(row.seconds for row in rest))
     places = np.arange(len(names))
-    axes = axes_or_new(ax, height=1.0 + 0.17 * len(names))
+    beside = max(text_width(name, SMALL) for name in names)  # points
+    axes = axes_or_new(ax, beside / 72 + 2.8, 1.35 + 0.17 * len(names))
     tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _LOOKS if track != _REST}
     left = 1e3 * np.array(seconds) - sum(tracks.values())
     tracks[_REST] = np.where(left < 1e-6, 0.0, left)
     stacked_bars(axes, places, tracks, _LOOKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
     name_rows(axes, places, names)
     label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
-    legend(axes)
+    legend(axes, inside=False, beside=max(0.0, beside - 30.0))  # inside, it would cover the shares
     set_title(axes, title, f"{profile.name}: {1e3 * profile.seconds:.3g} ms a step")
     return axes

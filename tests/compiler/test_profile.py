@@ -232,6 +232,8 @@ def test_text_says_what_was_measured() -> None:
     for part in ("step, compiled for the CPU", "lif MultiStep(LIFNode)", "medians of 2 steps", "longer", "Compiled in"):
         assert part in text
     assert "not jitted" not in text
+    total = 1e3 * sum(row.seconds for row in found.rows)  # of which the shares are
+    assert f"Shares are of the sum of all rows, {total:.3g} ms" in " ".join(text.split())
     launches = str(profile(step, *batch, repeat=1, detail="launches"))
     assert launches.count("\n") > text.count("\n") and "conv_weight" in launches and "of one step" in launches
     assert max(map(len, launches.splitlines())) <= 118
@@ -279,6 +281,11 @@ def test_plot_draws_a_bar_for_each_layer() -> None:
     axes = found.plot()
     assert [text.get_text() for text in axes.get_yticklabels()] == [row.name for row in found.rows]
     assert f"{1e3 * found.seconds:.3g} ms a step" in axes.get_title()
+    axes.figure.canvas.draw()
+    page, bars, drawn = axes.figure.bbox, axes.bbox, axes.get_legend().get_window_extent()
+    texts = [drawn, axes.xaxis.label.get_window_extent(), *(text.get_window_extent() for text in axes.texts)]
+    assert all(text.x0 >= page.x0 and text.x1 <= page.x1 and text.y0 >= page.y0 for text in texts)
+    assert drawn.y1 < bars.y0  # below the bars and their shares
     ends = [sum(bar.get_width() for bar in axes.patches if round(bar.get_y()) == n) for n in range(len(found.rows))]
     assert np.allclose(ends, [1e3 * row.seconds for row in found.rows])
     assert found.plot(axes, title="mine") is axes and axes.get_title() == "mine"
