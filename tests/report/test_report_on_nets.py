@@ -169,4 +169,4 @@ def test_spikes_of_eprop_are_recorded():
     assert recorded.unseen == () and spikes.any()
     np.testing.assert_array_equal(recorded.spikes["0"], spikes)
     assert all("0" not in kind for kind in (recorded.v, recorded.above, recorded.grad))
-    assert "weights not counted: 0.weight, 0.recurrent" in repr(snncell.monitoring.energy(net, x))
+    assert "products not counted: 0.weight, 0.recurrent" in repr(snncell.monitoring.energy(net, x))
