@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars, text_width
+from snncell.plot.axes import (
+    COLUMN,
+    SMALL,
+    axes_or_new,
+    label_axis,
+    legend,
+    name_rows,
+    set_title,
+    stacked_bars,
+    text_width,
+)
 
 MOST_ROWS = 16  # bars; further layers share the last one
 _REST = "between launches"  # the legend's name of time without a launch
@@ -27,8 +37,8 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
         parts.append({track: sum(getattr(row, track) for row in rest) for track in parts[0]})
         seconds.append(sum(row.seconds for row in rest))
     places = np.arange(len(names))
-    beside = max(text_width(name, SMALL) for name in names)  # points
-    axes = axes_or_new(ax, beside / 72 + 2.8, 1.35 + 0.17 * len(names))
+    beside = max(text_width(name, SMALL) for name in names)  # points, at most 43 % of a column
+    axes = axes_or_new(ax, COLUMN if beside < 31 * COLUMN else 7.0, 1.35 + 0.17 * len(names))
     tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _LOOKS if track != _REST}
     left = 1e3 * np.array(seconds) - sum(tracks.values())
     tracks[_REST] = np.where(left < 1e-6, 0.0, left)
