@@ -30,7 +30,7 @@ class Triangle(Surrogate):
     derivative: height * max(0, 1 - |x| / width)
     primitive: height * width * (y - y |y| / 2) + 1 / 2 with y = clip(x / width, -1, 1)
 
-    From -inf to inf the primitive rises by height * width, because this is the area under the derivative.
+    The area under the derivative is height * width, so the primitive rises by height * width from -inf to inf.
 
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
     et al., NeurIPS 2018, as for `nn.ALIFNode`, with height 0.3 and the threshold as width.
@@ -108,7 +108,7 @@ class Boxcar(Surrogate):
     derivative: height if |x| < width / 2, else 0
     primitive: height * y + 1 / 2 with y = clip(x, -width / 2, width / 2)
 
-    From -inf to inf the primitive rises by width * height, because this is the area under the derivative.
+    The area under the derivative is width * height, so the primitive rises by width * height from -inf to inf.
 
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
@@ -163,8 +163,8 @@ class SpikeRateEscape(Surrogate):
 
     derivative: slope e^(-beta |x - 1|);  primitive: its integral from 0 to x, plus 1 / 2
 
-    Note that the derivative has its peak at a potential 1 above the threshold, not at the threshold. From -inf to inf
-    the primitive rises by 2 slope / beta, because this is the area under the derivative. For stochastic firing use
+    Note that the derivative has its peak at a potential 1 above the threshold, not at the threshold. The area under the
+    derivative is 2 slope / beta, so the primitive rises by 2 slope / beta from -inf to inf. For stochastic firing use
     `StochasticSpike`.
 
     Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch implements it.

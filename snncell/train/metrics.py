@@ -194,7 +194,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 
 
 class Monitored:
-    """A metric of the recordings of `snncell.monitor`, such as spikes or energy, instead of output and target.
+    """A metric that is computed from the recordings of `snncell.monitor`, such as spikes or energy, not from outputs.
 
     `fit(validation=..., metrics=...)` and `evaluate` measure it batch by batch; training steps would become slow.
 
@@ -261,7 +261,7 @@ NAMED: dict[str, Metric | Monitored] = {
 
 
 def metric(name: str) -> Metric | Monitored:
-    """The metric with a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
+    """The metric with a name: "accuracy", "confusion", "top5" (or another number), "spikes", "synops" or "energy".
 
     The last three are `Monitored`, per sample, by `monitoring.energy`; the others are functions of (output, target).
 

@@ -45,7 +45,8 @@ def evaluate(
 ) -> Means:
     """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in evaluation mode.
 
-    Arguments are those of `fit`, without shuffling. States start at rest, and are restored afterwards, like modes.
+    Arguments are as for `fit`; data are not shuffled. The states of each `Stateful` start at rest. Afterwards these
+    states and the training modes are restored.
 
     Returns: Numbers by name (nested lists for metrics with axes), weighted by the length of each batch's target.
     Example:

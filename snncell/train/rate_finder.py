@@ -75,10 +75,10 @@ def find_learning_rate(
     smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
 
     The window is symmetric, because a one-sided average lags behind the loss. The suggestion is the rate with the
-    steepest fall, the smallest derivative of smoothed by log rate. It lies after the initial plateau, where less than a
-    tenth of the fall is done, and before the smallest loss. The search ends when an average of the last losses is four
-    times the smallest one. Use the suggestion as a starting point, and look at the plot if the loss falls only a
-    little.
+    steepest fall: there the derivative of the smoothed loss with respect to log(rate) is most negative. It lies after
+    the initial plateau, in which the loss falls by less than a tenth of its whole fall, and before the smallest loss.
+    The search ends when an average of the last losses is four times the smallest one. Use the suggestion as a starting
+    point, and look at the plot if the loss falls only a little.
 
     Afterwards it restores everything bit for bit: weights, statistics, moments, step and rate, states of each
     `Stateful`, training mode, snncell's random numbers, and the position of a `data.Loader`.

@@ -54,7 +54,8 @@ def training_step(
 ) -> Callable[..., Numbers]:
     """A jitted training step, (*inputs, target) -> {"loss": ..., ...}: forward, backward, optimiser.
 
-    Use it in your own training loop, if `fit` is not flexible enough.
+    Use it in your own training loop, if `fit` is not flexible enough. Call `net.set_train()` before, because a step
+    does not change the mode of the net, for example for dropout and delays.
 
     Args:
         net, loss, accuracy, spikes: as for `measure`.

@@ -38,8 +38,8 @@ class EarlyStopping(Callback):
 
     Args:
         patience: the number of epochs without improvement before it stops; None to never stop.
-        monitor: a number of the records. For accuracies, "top5" and the like, larger is better; for others, smaller.
-            You can write MindSpore's "eval_" instead of "test_".
+        monitor: a number of the records. For accuracy, "top5" and similar numbers, larger is better; for others,
+            smaller. You can write MindSpore's "eval_" instead of "test_".
         min_delta: the smallest change that counts as an improvement.
         higher_is_better: whether a larger number is better. You need it only if this rule is wrong for your number.
         mode: the same setting as in MindSpore: "min" or "max", or "auto" for the rule of `monitor`.
@@ -159,7 +159,7 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
 
 
 def is_better_higher(monitor: str) -> bool:
-    """True if larger is better for a number with this name: accuracies, "top5" and the like."""
+    """True if larger is better for a number with this name: accuracy, "top5" and similar numbers."""
     return "accuracy" in monitor or name_in_records(monitor).removeprefix("test_").startswith("top")
 
 

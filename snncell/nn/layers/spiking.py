@@ -170,7 +170,7 @@ class AxonalDelay(Cell):
 
     The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n]. At integer delays, y has a kink, and this is the
     derivative on its right side (on its left side at `max_delay`). Delays are clipped to [0, max_delay]. A delay
-    outside of it has the gradient of the edge, so that the optimiser can move it back.
+    outside of this range has the gradient of its nearer end, so that the optimiser can move it back.
 
     Inputs: x: (T, B, C, ...).
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);

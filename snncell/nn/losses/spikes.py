@@ -173,7 +173,7 @@ class TETLoss(CrossEntropyOverTime):
 class CECountLoss(CrossEntropyOverTime):
     """Cross entropy of the sums over time: CE(sum_t s[t], y).
 
-    Use it to count spikes. With potentials and label_smoothing=0.3 it is integral_crossentropy of Spyx.
+    Use it to count spikes. For potentials and with label_smoothing=0.3, Spyx calls it integral_crossentropy.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_count_loss of snnTorch. Unlike it, this loss divides by the sum of class weights, as PyTorch's NLLLoss
@@ -274,7 +274,7 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label and incorrect_rate for others. A class has the mean rate of its neurons.
+    The target r is correct_rate for the label and incorrect_rate for other classes. A class has its neurons' mean rate.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares a rate, which

@@ -25,11 +25,11 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """Multi-spike function (MultiSpike in sinabs): the number of thresholds that fit into the potential.
+    """Multi-spike function (MultiSpike in sinabs): one spike for each time that the threshold fits into the potential.
 
     x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. With compare=">", a potential
-    equal to a multiple of the threshold gives one spike less. The gradient is that of a single spike at the first
-    threshold.
+    equal to a multiple of the threshold gives one spike less. The gradient is that of a neuron with at most one spike,
+    at x = 0; the further multiples add nothing.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:

@@ -262,7 +262,7 @@ class EventPropLIF(Settings):
 
         a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
 
-    the gradients of a weight and of an input time are, over the spikes T_k after t_e,
+    Then the gradients of a weight and of an input time are sums over the spikes T_k after t_e:
 
         dL / dw_e = sum_k a_k kappa(T_k - t_e),   dL / dt_e = -w_e sum_k a_k kappa'(T_k - t_e)
 
