@@ -108,7 +108,7 @@ class Scaled(Wrapper):
 class StochasticSpike(Wrapper):
     """Stochastic firing (escape noise): fire with the probability given by another spike function's primitive.
 
-    construct: 1 with probability p(x), else 0;  primitive: p(x);  derivative: p'(x), the derivative of the expected spike
+    construct: 1 with probability p(x), else 0;  primitive: p(x);  derivative: p'(x), the derivative of E[spike]
 
     p is the primitive of `surrogate_function`, clipped to [0, 1]. For example, p is sigmoid(alpha x) for
     Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
