@@ -37,13 +37,17 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
         parts.append({track: sum(getattr(row, track) for row in rest) for track in parts[0]})
         seconds.append(sum(row.seconds for row in rest))
     places = np.arange(len(names))
-    beside = max(text_width(name, SMALL) for name in names)  # points, at most 43 % of a column
+    beside = max(text_width(name, SMALL) for name in names)  # points
+    # The names may take 43 % of a column, or else the figure is as wide as a page.
     axes = axes_or_new(ax, COLUMN if beside < 31 * COLUMN else 7.0, 1.35 + 0.17 * len(names))
     tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _LOOKS if track != _REST}
     left = 1e3 * np.array(seconds) - sum(tracks.values())
     tracks[_REST] = np.where(left < 1e-6, 0.0, left)
     stacked_bars(axes, places, tracks, _LOOKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
-    name_rows(axes, places, names)
+    if ax is None:  # the figure is wide enough for the names, and its rows are too low for two lines
+        axes.set_yticks(places, names, parse_math=False)
+    else:
+        name_rows(axes, places, names)
     label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
     legend(axes, inside=False, beside=max(0.0, beside - 30.0))  # inside, it would cover the shares
     set_title(axes, title, f"{profile.name}: {1e3 * profile.seconds:.3g} ms a step")
