@@ -61,17 +61,17 @@ PROGRAM_PASSES = (
     ),
     Pass(
         drop_broadcasts,
-        "loops contain the broadcasts along time that they read",
+        "broadcasts along time whose results loops read have been fused into these loops",
         "elementwise instructions broadcast their operands themselves",
     ),
     Pass(
         make_contiguous,
-        "later passes move products, and change only the dtypes of their operands",
+        "later passes change nothing about products except their place and the dtypes of their operands",
         "operands that several products use as rows are contiguous, so that they are copied at most once",
     ),
     Pass(
         share_event_lists,
-        "later passes move products, and change only the dtypes of their operands",
+        "later passes change nothing about products except their place and the dtypes of their operands",
         "products of one matrix share one list of its events",
         (HOST,),  # on the device products are dense
     ),

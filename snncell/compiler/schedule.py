@@ -313,9 +313,9 @@ class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
     The phase that computes a new state writes it to the state's target array, if no later phase reads the old state.
-    Otherwise it writes to another array, and a later phase copies the state to its target. Phases that only store
-    follow the phases of the step. If `in_place`, the target contains the old state, so an unchanged state needs no
-    store. Otherwise each step has its own target, for example a slice of the rematerialised states.
+    Otherwise it writes to another array, and a later phase copies the state to its target. After the phases of the step
+    come phases that compute nothing and only store. If `in_place`, the target contains the old state, so an unchanged
+    state needs no store. Otherwise each step has its own target, for example a slice of the rematerialised states.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class Stores:
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._storing_phase(x) for x in stored}
         at_sum = {x: self._storing_phase(x) for x in summed}
-        # The Values that their phase writes directly to the target of a state, with the number of this state.
+        # Value -> number of a state: the phase that computes the Value writes it directly to this state's target.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
         # For each phase, the numbers of the states that it stores, and the Values that it stores or adds to sums.

@@ -4,8 +4,9 @@
         for t in range(steps):   `loops.scan_loop`, or `loops.scan_recomputing` with checkpoints
             for i in block:      `tile.py`
 
-The state of a block stays in cache. Each input is read once and each output written once, whatever the number of
-operations in a step.
+The state of a block stays in cache. Each input sequence is read from memory once and each result written once, whatever
+the number of operations in a step. With checkpoints, a backward loop reads some sequences twice: to rerun the forward
+steps of a segment, and then for the backward steps.
 """
 
 from __future__ import annotations
@@ -359,8 +360,9 @@ def flat_array(array: Any) -> list[Any]:
 
 
 def rows_array(array: Any, steps: int) -> list[Any]:
-    """A sequence as a matrix, with a slice in each row, and its stride: 1, or 0 if all steps read one slice. This is so
-    if the sequence is broadcast along time, or if the kernel gathers and does not read it.
+    """A sequence as a matrix, with a slice in each row, and its stride: 1, or 0 if all steps read one slice. The stride
+    is 0 if the sequence is broadcast along time. It is also 0 for an unused placeholder, if the kernel gathers instead
+    of reading the sequence.
     """
     if isinstance(array, RowsOfEvents):
         return [np.zeros((1, 1), array.matrix.dtype), 0]

@@ -142,8 +142,8 @@ def _fuse_users(program: Program) -> Program:
 
     An instruction is fused in two cases. In the first case its result is not stored, because it is only summed over
     time, as in the gradient of a factor, or only read by fused instructions. In the second case its result is stored,
-    but none of its operands from the loop. For example, if s is only used in s * 2 and s * 3 - 1, the loop stores these
-    two sequences instead of s. Before, s was written once and read again.
+    but then none of the loop's values that it reads has to be stored. For example, if s is only used in s * 2 and
+    s * 3 - 1, the loop stores these two sequences instead of s. Before, s was written once and read again.
     """
     users = users_of(program)
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}

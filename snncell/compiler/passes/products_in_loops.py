@@ -64,7 +64,7 @@ def _may_gather(instruction: Instruction, users: Users) -> bool:
 
 
 def _with_gathers(instruction: Instruction, gathers: dict[Value, Instruction]) -> Instruction:
-    """The loop with products fused into it. It reads x and w instead of the sequence x @ w."""
+    """The loop after fusion of the products x @ w that it reads. It reads x and w instead of the sequence x @ w."""
     body = loop_of(instruction).body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
@@ -94,7 +94,9 @@ def _may_scatter(instruction: Instruction, users: Users) -> bool:
 def _with_scatters(
     instruction: Instruction, scatters: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
-    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_scatter`)."""
+    """The loop after fusion of the products x.T @ y, where y is one of its results. In the loop they are sums over time
+    (see `_may_scatter`).
+    """
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not is_kernel(instruction):
         return instruction

@@ -184,8 +184,8 @@ class PythonState(ReachableValues):
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
-            # `refuse_leaks` searches the containers that existed before the trace. Nobody searches containers to which
-            # the code only appends: it does not read their items, so they cannot change a result.
+            # Here, skip a container that has not replaced another value. If the code reads it, `refuse_leaks` searches
+            # it. If the code only appends to it, no search is needed, because its items cannot change a result.
             if not (known or isinstance(now, Tensor)) or not holds_traced_tensor(now, trace):
                 continue
             if owner is None:

@@ -4,9 +4,9 @@ Images are copied, with their padding, into planes, whose rows are `pitch` eleme
 then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
 between two rows of results are computed too and then dropped. If these elements cost more time than additional copies,
 each element of the window gets its own plane, which has only the elements that the results need. Results are first
-computed in scratch memory and then copied to the output. If no elements lie between their rows, and the results fill
-whole vectors, the kernel computes them in the output itself. Likewise, a gradient of results is then read without a
-copy.
+computed in scratch memory and then copied to the output. The kernel computes them in the output itself if no elements
+lie between their rows, the results fill whole vectors, a unit has one image, and a block has 8, 4 or 1 channels. Under
+similar conditions, a gradient of results is read without a copy.
 
 A kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain` units at a time,
 and the scratch memory has a row for each such part. Each result is one sum in a fixed order, so the bits do not depend

@@ -4,9 +4,10 @@ An event is a nonzero element of x in x @ y. For example, if a row of x has thre
 weighted sum of three rows of y. A unit of work is some rows of the result in one strip of WIDTH columns; a thread takes
 a chunk of consecutive units. The kernel packs y into panels of DEPTH rows and WIDTH columns, which fill half of an L2
 cache. It uses a panel for all rows of a unit before it packs the next one, so a unit loads each element from memory
-once. If there are few events per row of y, it reads y in place instead of packing it. The sums of a row stay in
-registers while the kernel adds all of the row's events in a panel. For the product with x.T, the events are sorted by
-column first. Each sum adds the events in the order of their places, so the bits do not depend on the number of threads.
+once. If x has few events per column, so that each row of y is used only a few times, it reads y in place instead of
+packing it. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the
+product with x.T, the events are sorted by column first. Each sum adds the events in the order of their places, so the
+bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def sort_events(
     start: Any, stop: Any, places: Any, values: Any, starts: Any, counts: Any, offsets: Any, rows: Any, ordered: Any,
     column_starts: Any, column_counts: Any,
 ) -> None:  # fmt: skip
-    """Sort the events of each block of DEPTH rows by column, as the events of the transposed matrix.
+    """Sort the events of each block of DEPTH rows by column. The result lists the events of the transposed matrix.
 
     `column_counts` (blocks, k) gets the number of events of each column in each block, and `column_starts` the index of
     the first one in `rows` and `ordered`. The events of a block begin at its entry of `offsets`. `values` and `ordered`
@@ -132,7 +133,8 @@ def add_events(
         rows: the number of rows of the result in a unit, which has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
         grain: the number of consecutive units in a chunk, which one thread runs.
-        panels: (chunks of `grain` units, reach WIDTH), overwritten; one row, unused, if `packs` is 0.
+        panels: scratch memory of shape (number of chunks, min(reach, number of rows of `y`) * WIDTH), one row for each
+            chunk of `grain` units; a single unused row if `packs` is 0.
         reach: the number of rows of `y` in a block of events; at most DEPTH.
     """
     blocks, m = counts.shape
@@ -175,7 +177,7 @@ GOLDEN = 0.6180339887498949  # the distance between two runs, as a fraction of t
 UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are divided among units too
 UNIT_ROWS = 256  # the minimum number of rows of a unit
 PANELS = 32  # the maximum number of chunks of units, each with a panel; a thread that is early takes another chunk
-PACKED_FROM = 2  # events per row of y: if there are fewer, the kernel reads y in place instead of packing it
+PACKED_FROM = 2  # events per column of x, on average: with fewer, the kernel reads y in place instead of packing it
 
 
 class MatrixEvents(NamedTuple):
@@ -375,11 +377,12 @@ def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
 
 # --- The cost model: the density at which an event-driven product is as fast as BLAS ----------------------------------
 
-# Both times are estimated from the sizes alone, in nanoseconds on one thread for float32; for float64, costs that
-# depend on bytes double. The constants are fitted to the measured ratio of both times (`benchmarks/events.py`) for 200
-# to 8000 rows and 10 to 4096 columns, and include the time to load operands that are not in a cache. On another machine
-# both times differ, but their ratio differs less. The L2 cache limits the speed of an event-driven product, which loads
-# a row of the panel from it for each event. Arithmetic limits the speed of BLAS.
+# Both times are estimated from the sizes alone, in nanoseconds on one thread for float32. For float64, MULTIPLY,
+# ELEMENT, PACK and ADD are twice as high, and the other costs are the same. The constants are fitted to the measured
+# ratio of both times (`benchmarks/events.py`) for 200 to 8000 rows and 10 to 4096 columns, and include the time to load
+# operands that are not in a cache. On another machine both times differ, but their ratio differs less. The L2 cache
+# limits the speed of an event-driven product, which loads a row of the panel from it for each event. Arithmetic limits
+# the speed of BLAS.
 
 # Costs of events: CALLS and SORTED_CALLS per product, without and with the sort by columns; LOOK per element of the
 # sparse operand; LIST and SORT per event; ADD per event and column; PACK per element of the dense operand; ROW per row
@@ -392,7 +395,7 @@ PACK, ROW = 0.62, 21.0
 MULTIPLY, ELEMENT = 0.0207, 0.62
 
 LEAST = 0.02  # if the break-even density is lower than this, the search for events is not worth its time
-FEWEST = 4, 8  # the fewest rows of x, and of x in x.T @ y: for fewer, BLAS is memory-bound, and the model is wrong
+FEWEST = 4, 8  # the fewest rows of x in x @ y, and in x.T @ y: with fewer, BLAS is memory-bound, and the model is wrong
 
 
 @functools.lru_cache(maxsize=4096)
