@@ -133,8 +133,7 @@ def add_events(
         rows: the number of rows of the result in a unit, which has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
         grain: the number of consecutive units in a chunk, which one thread runs.
-        panels: scratch memory of shape (number of chunks, min(reach, number of rows of `y`) * WIDTH), one row for each
-            chunk of `grain` units; a single unused row if `packs` is 0.
+        panels: scratch memory, (number of chunks, min(reach, rows of `y`) * WIDTH); one unused row if `packs` is 0.
         reach: the number of rows of `y` in a block of events; at most DEPTH.
     """
     blocks, m = counts.shape
