@@ -1,7 +1,6 @@
 """ANN-to-SNN conversion: test accuracy by number of time steps, for `data.digits` (left) and for pictures of the events
 of `data.MovingDigits` (right). The names of the SNNs with ReLU are the percentiles of the thresholds. The SNNs need
-fewer steps with potentials that start at half of the threshold instead of 0, and with thresholds below the maximum.
-"""
+fewer steps with potentials that start at half of the threshold instead of 0, and with thresholds below the maximum."""
 
 from pathlib import Path
 
@@ -9,38 +8,35 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-import snncell
-from snncell import Tensor, data, nn, quantise
+from snncell import Tensor, data, encode, nn, quantise, set_seed, train
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 WAYS = {"max, from 0": ("o-", 100, 0.0), "max": ("s-", 100, 0.5), "99.9 %": ("^-", 99.9, 0.5), "99 %": ("D-", 99, 0.5)}
 
 
-def moving(train: bool, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    recordings = data.MovingDigits(samples, train, sensor_size=(20, 20, 2), digit=16, saccades=2, duration=64_000)
+def moving(samples: int, training: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    recordings = data.MovingDigits(samples, training, sensor_size=(20, 20, 2), digit=16, saccades=2, duration=64_000)
     events, labels = zip(*(recordings[i] for i in range(samples)), strict=True)
     return data.to_frames(events, n_bins=1)[0] / np.float32(8.0), np.array(labels)
 
 
 def main() -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(7.0, 2.6), layout="constrained")
-    still = tuple((x[:, None], y) for x, y in data.digits())
-    sets = {"digits": still, "moving digits": (moving(True, 1500), moving(False, 300))}
+    sets = {"digits": [(x[:, None], y) for x, y in data.digits()], "moving digits": [moving(1500), moving(300, False)]}
     for ax, (name, (old, (x, y))) in zip(axes, sets.items(), strict=True):
         for relu, colour, ways in ((nn.ReLU, "0.5", WAYS), (quantise.QCFS, "C4", {"QCFS": ("v-", 100, 0.5)})):
-            snncell.set_seed(0)
+            set_seed(0)
             first = nn.Conv2d(x.shape[1], 8, 5, stride=2), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 16, 3)
             ann = nn.SequentialCell(*first, nn.BatchNorm2d(16), relu(), nn.Flatten(), nn.Dense(4 * x[0, 0].size, 10))
-            snncell.train.fit(ann, nn.CrossEntropyLoss(), nn.Adam(ann.trainable_params(), 3e-3), old, 8, progress=False)
+            train.fit(ann, nn.CrossEntropyLoss(), nn.Adam(ann.trainable_params(), 3e-3), old, 8, progress=False)
             right = 100 * float((ann(Tensor(x)).asnumpy().argmax(1) == y).mean())
             ax.axhline(right, color=colour, linestyle="--", label=f"ANN, {relu.__name__}")
             for label, (form, percentile, start) in ways.items():
                 snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=start)
-                hits = [snn(snncell.encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
+                hits = [snn(encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
                 ax.plot(STEPS, [100 * float(one.mean()) for one in hits], form, markersize=4, label=f"SNN, {label}")
-        ax.set(
-            title=name, xlabel="time steps", ylabel="test accuracy (%)", xscale="log", xticks=STEPS, xticklabels=STEPS
-        )
+        ax.set(title=name, xlabel="time steps", ylabel="test accuracy (%)", xscale="log")
+        ax.set_xticks(STEPS, STEPS)
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
 

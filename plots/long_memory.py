@@ -1,6 +1,5 @@
 """Memory of networks with two hidden layers: mean, smallest and largest test accuracy of three trainings. Left: a cue
-of 8 classes, then steps of noise, then the class of the cue. Right: digits of 8 x 8 pixels, one pixel per step.
-"""
+of 8 classes, then steps of noise, then the class of the cue. Right: digits of 8 x 8 pixels, one pixel per step."""
 
 from pathlib import Path
 from runpy import run_path
