@@ -10,7 +10,7 @@ import tracemalloc
 import numpy as np
 
 import snncell
-from snncell import Tensor, nn, ops
+from snncell import Tensor, nn
 
 AHEAD, BATCH = 5, 16
 
@@ -60,7 +60,7 @@ def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 6
 
     losses, peaks, states = [], [], ()
     for number, (x, y) in enumerate(stream(chunks, length), 1):
-        value, states = step(x, y, *ops.stop_gradient(states))
+        value, states = step(x, y, *states)
         losses.append(float(value))
         if number in (chunks // 2, chunks):
             peaks.append(tracemalloc.get_traced_memory()[1])

@@ -53,14 +53,17 @@ def block(paragraph: str) -> str:
 
 
 def entries(body: str) -> list[tuple[str, str]]:
-    """Return (names, text) of each entry of a section. An indented line continues the previous entry."""
+    """Return (names, text) of each entry of a section. An indented line continues the previous entry, as an item if
+    it begins with "- ".
+    """
     found: list[tuple[str, str]] = []
     for line in textwrap.dedent(body).splitlines():
         names, colon, text = line.partition(": ")
         if line.startswith(" ") or not colon:
             if not found:
                 return []
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+            between = "\n\n        " if line.lstrip().startswith("- ") else " "
+            found[-1] = (found[-1][0], f"{found[-1][1]}{between}{line.strip()}")
         else:
             found.append((names, text))
     return found

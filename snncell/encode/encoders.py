@@ -30,8 +30,8 @@ def rate(
         steps: T.
         gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt * f_max.
         first_spike_time: no spikes occur before this step.
-    Source: spikegen.rate of snnTorch. With gain = 1, it is also PoissonEncoder of SpikingJelly, which however fires if
-    its random number equals x, too. There, an input of 0 therefore fires once in 2^24 draws.
+    Source: spikegen.rate of snnTorch. With gain = 1 it equals SpikingJelly's PoissonEncoder, with one difference:
+    SpikingJelly fires if random <= x, snncell if random < x. So there, an input of 0 fires once in 2^24 draws.
     Example:
         >>> snncell.encode.rate([[0.0, 1.0]], 3).tolist()
         [[[0.0, 1.0]], [[0.0, 1.0]], [[0.0, 1.0]]]
@@ -114,8 +114,8 @@ def population(
         neurons: N, the number of receptive fields per value.
         steps: T, to repeat the responses over time as currents; None adds no time axis.
         low, high: the first and the last centre. The centres are equally spaced; that of a single neuron is the middle.
-        width: the standard deviation of a field. None divides the distance between two centres by 1.5 (for a single
-            neuron, high - low by 1.5).
+        width: the standard deviation of a field. By default, the distance between two centres / 1.5; for a single
+            neuron, (high - low) / 1.5.
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002 (beta = 1.5); PopEncoder of SpikingJelly has these centres, and its `std` is `width`.
@@ -174,10 +174,11 @@ def lif(
 ) -> Tensor:
     """Encode each value by a LIF neuron that gets it as a constant current.
 
-    The spikes are regular, without noise, and more frequent for larger x. With decay_input=True, the potential after n
-    steps is x (1 - (1 - 1 / tau)^n). For tau > 1 the first spike comes after n steps, at index n - 1 of the output. n
-    is the smallest integer above ln(x / (x - v_threshold)) / -ln(1 - 1 / tau); if x <= v_threshold, there is no spike.
-    If tau is long, n is about tau ln(x / (x - v_threshold)), as in continuous time.
+    The spikes are regular, without noise, and more frequent for larger x. Let decay_input be True. Before the first
+    spike, the potential after k steps is x (1 - (1 - 1 / tau)^k). So for tau > 1 the first spike comes in step n, at
+    index n - 1, where n is the smallest integer above ln(x / (x - v_threshold)) / -ln(1 - 1 / tau). If
+    x <= v_threshold, there is no spike. If tau is long, n is about tau ln(x / (x - v_threshold)), as in continuous
+    time.
 
     Args:
         x: (B, ...), any values.
@@ -232,12 +233,13 @@ def latency(
         t = (steps - 1) (1 - x)                         linear
 
     Use it if few spikes must carry the information. Combine normalize=True with linear=True, because snnTorch's
-    normalised logarithm puts most spikes early. For example, if x also contains a 0, which fires last of 8 steps, 0.1
-    fires at step 0. `round` rounds halves to the even number.
+    normalised logarithm puts most spikes early. For example, let x contain 0 and 0.1, with steps=8. Then 0 fires at
+    step 7, and 0.1 already at step 0. `round` rounds halves to the even number.
 
     Args:
         x: (B, ...) in [0, 1].
-        steps: T. With `bypass` it can be None: T is then chosen so that the latest spike is in the last step.
+        steps: T. It can be None with bypass=True and normalize=False: T is then chosen so that the latest spike is in
+            the last step.
         linear: whether t falls linearly with x.
         normalize: whether to scale the times to all steps.
         threshold: in (0, 1); values at or below it fire last.

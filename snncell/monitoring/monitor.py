@@ -62,8 +62,9 @@ class Monitor:
     is still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
 
     A layer is a Cell of neurons at one place of the network. It can be inside `nn.MultiStep`, `ops.scan` or a Python
-    loop over time, or it is an `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it. For
-    example, the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
+    loop over time, or it is an `nn.PSN`. Its name is its attribute path in the network. `nn.MultiStep` and similar
+    Cells keep the neuron in an attribute `cell`; this `.cell` is left out. For example, the neuron of
+    `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
 
     Select layers for `spikes`, `v`, `above` and `grad`: True for all, or a layer's name, a Cell, a Cell that contains
     layers, or a list of these.
@@ -104,7 +105,8 @@ class Monitor:
         ...     dx = grad(net)(ops.ones((4, 1, 3)) * 0.375)
         >>> m.layers, m.spikes["0"][:, 0, 0].tolist(), m.v["0"][:, 0, 0].tolist()
         (('0', '2'), [0.0, 0.0, 1.0, 0.0], [0.375, 0.75, 0.125, 0.5])
-        >>> m.grad["2"][:, 0, 0].tolist()  # the sum over four steps of a potential that keeps its input
+        >>> # The potential keeps an input of step t until the end, so the input counts in 4 - t steps.
+        >>> m.grad["2"][:, 0, 0].tolist()
         [4.0, 3.0, 2.0, 1.0]
     """
 
@@ -250,7 +252,9 @@ class Monitor:
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
     def _last_counted_call(self, weights: bool = True) -> RecordedCall:
-        """The last call, with recorded inputs of layers with weights or steps of neurons; else a RecordError."""
+        """The last call. Raise a RecordError if it has no recorded inputs of layers with weights (with `weights=False`:
+        no counted operations at all).
+        """
         call = self._last
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)

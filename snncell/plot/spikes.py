@@ -45,7 +45,8 @@ def raster(
             Axes are the last Axes of the figure. Each class has its own line style there. To the right of the raster, a
             short line of the same style marks the rows of this class.
     Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
-        ArgumentError for a layer that does not fire, or NaN.
+        ArgumentError for a layer whose output is potentials, not spikes, such as `LINode`; or if the spikes contain
+        NaN.
     """
     name, array = sources.one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if sources.is_monitor(spikes) and sample is None and neuron is None else sample
@@ -221,7 +222,7 @@ def animate(
     polarities of an event camera, have their own colours. With more channels, a pixel shows a spike of any channel.
 
     Args:
-        spikes: (T, H, W) or (T, C, H, W), (T, N) with `shape`, (T, B, ...) with `sample`, or a monitor. Every nonzero
+        spikes: (T, H, W) or (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor. Every nonzero
             element is a spike.
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.

@@ -281,7 +281,7 @@ class SparseFastSigmoid(Surrogate):
 
 @with_fields
 class SuperSpike(Surrogate):
-    """SuperSpike surrogate gradient of fixed sharpness with a height.
+    """SuperSpike surrogate gradient: the sharpness is fixed, and you choose the height.
 
     primitive: alpha x / (1 + |x|) + 1 / 2
     derivative: alpha / (1 + |x|)^2
@@ -387,7 +387,7 @@ class QPseudoSpike(Surrogate):
     """q-PseudoSpike surrogate gradient: a tail that decays with a chosen power.
 
     derivative: (1 + 2 |x| / (alpha - 1))^(-alpha)
-    primitive: (1 + 2 |x| / (alpha - 1))^(1 - alpha) / 2 below the threshold, 1 minus that above
+    primitive: y if x < 0, and 1 - y if x >= 0, with y = (1 + 2 |x| / (alpha - 1))^(1 - alpha) / 2
     Source: Herranz-Celotti and Rouat, "Surrogate Gradients Design", 2022, where alpha is q.
     Elsewhere: QPseudoSpike(alpha=2) in SpikingJelly.
     Example:

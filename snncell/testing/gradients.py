@@ -31,14 +31,14 @@ def check_grads(
 
     The outputs are projected on a random vector u, and the inputs are moved along a random direction v. The derivative
     <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the backward
-    pass. All inputs and Parameters are moved together first, and for order 1 then also each one separately.
+    pass. First, all inputs and Parameters are moved together. For order 1, each one is then also moved alone.
 
     If they differ, the check compares the worst array entry by entry. An array of more than 64 entries is halved until
     at most 64 are left, each time keeping the half that differs more. Then the check searches for the cause by
     experiments. It checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through
     `ops.stop_gradient`, first at all places together, then at one place after another. It checks each Cell alone. To
-    name the time step of an error, the check must know which axis is time. It assumes that this is the first axis of an
-    input, if the axis is as long as a time loop, or as the number of calls of a Cell.
+    name the time step of an error, the check must know which axis is time. It takes the first axis of an input
+    as time if its length equals the number of steps of a time loop, or the number of times that a Cell was called.
 
     A spike is a step function, so finite differences contradict its surrogate gradient. Check a spiking network within
     `with snncell.surrogate.smooth():`, which replaces each spike by its primitive.
@@ -108,7 +108,7 @@ def explanation(search: Search, net: ObservedNet, number: int, explain: bool = T
 
 
 def has_time_axis(problem: Problem, number: int, steps: int | None) -> bool:
-    """True if the first axis of an array is time: it is an input, and its length is the number of steps."""
+    """True if the array is an input with more than one axis, whose first axis has as many entries as steps."""
     shape = problem.point[number].shape
     return number < len(problem.positions) and len(shape) > 1 and shape[0] == steps
 

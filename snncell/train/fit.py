@@ -102,8 +102,8 @@ def fit(
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and of functions like `accuracy`. Or a
-            dict: its keys are the names in the records, its values such names and functions. "spikes", "synops",
-            "energy" and other `Monitored` need `validation`.
+            dict: each value is such a metric (a name or a function), and its key is the name in the records. "spikes",
+            "synops", "energy" and other `Monitored` need `validation`.
         firing_rate: one or more Cells that return spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
@@ -121,17 +121,18 @@ def fit(
         callbacks: see `train.Callback`, also for the order of their calls.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
-            signal interrupts `fit` at once. Without a checkpoint, the first signal does.
+            signal of the same kind interrupts `fit` at once. Without a checkpoint, the first signal already interrupts
+            `fit` at once.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The training
-            then gives the same bits as without an interruption, also within an epoch: weights, moments, step number,
-            sample order and log are restored.
+            then gives the same bits as without an interruption, even if it was interrupted in the middle of an epoch:
+            weights, moments, step number, sample order and log are restored.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
-            default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
-            the host then works in parallel without a thread. For other data, pass True only if batches do not depend
-            on the previous step, for example on weights. Batches may draw snncell's random numbers: `prefetch` does not
-            change these numbers.
+            default it does so for arrays and `train.Batches` if this is faster. With a GPU, `fit` never uses the
+            thread: while the GPU computes, the main thread already prepares the next batch. For other data, pass True
+            only if batches do not depend on the previous step, for example on weights. Batches may draw snncell's
+            random numbers: `prefetch` does not change these numbers.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
             records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of
@@ -142,11 +143,13 @@ def fit(
         `monitor` or `patience`, else of the last epoch.
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
-            Parameter is not finite (the loss can be finite then, because NaN potentials do not spike). With a
-            `DynamicLossScaler`, also if gradients are not finite at its smallest scale; with a constant scale, if no
-            step of an epoch has finite gradients. If the data contain NaN, the message says where. The checkpoint of
-            the previous epoch stays on disk.
+        TrainingError: if one of these conditions holds. If the data contain NaN, the message says where. The checkpoint
+            of the previous epoch stays on disk.
+            - The loss of an epoch is not finite.
+            - The test loss of an epoch (or `monitor`) is NaN.
+            - A trained Parameter is not finite. The loss can be finite then, because NaN potentials do not spike.
+            - With a `DynamicLossScaler`: gradients are not finite at its smallest scale.
+            - With a constant scale: no step of an epoch has finite gradients.
         CheckpointError: if the file to resume from is missing, or of another net, optimiser, loss, data or settings.
         RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
     If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
@@ -460,8 +463,9 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Context manager: Ctrl-C and SIGTERM call `stop`, so that the training ends after its present step.
 
-    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal takes effect immediately. The
-    user's handlers stay in place. Python handles signals on the main thread only, so on others this does nothing.
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal of the same kind takes effect
+    immediately. The user's handlers stay in place. Python handles signals on the main thread only, so on others this
+    does nothing.
     """
     received: list[int] = []
 

@@ -235,6 +235,9 @@ MARKDOWN = {
     "An a * b in [0, 1], where x < 1.": r"An a \* b in \[0, 1\], where x &lt; 1.",
     f"Source: {LONG}\nsecond edition.": f"**Source:** {LONG} second edition.",
     "Args:\n    a, b: x\n        and y.\n    c: z.": "Args:\n    a: x and y.\n    b: x and y.\n    c: z.",
+    "Args:\n    a: x\n        and:\n        - one,\n          1.\n        - two.": (
+        "Args:\n    a: x and:\n\n        - one, 1.\n\n        - two."
+    ),
     "Inputs:\n    x: any shape.": "**Inputs:**\n\n- `x`: any shape.",
     "Inputs:\n    x of any shape.": "**Inputs:** x of any shape.",
     "Inputs: x, v: of one\n    shape.\nReturns: v.": "**Inputs:**\n\n- `x, v`: of one shape.\n\n**Returns:** v.",

@@ -49,7 +49,8 @@ class Dense(Cell):
     activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
-    axes: int | None = None  # the most axes of x, after `quantise.fold` has moved a BatchNorm into it
+    # the largest number of axes that x may have; set if `quantise.fold` has moved a BatchNorm into this layer
+    axes: int | None = None
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
@@ -68,7 +69,8 @@ class Dense(Cell):
         if self.axes is not None and x.ndim > self.axes:
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}, but may have at most {self.axes} axes. quantise.fold "
-                f"moved a batch normalisation over axis {self.axes - 1} into this layer, so no axis may follow it."
+                f"moved a batch normalisation over axis {self.axes - 1} into this layer, so axis {self.axes - 1} must "
+                f"be the last axis of the input."
             )
         out, activation = ops.matmul(x, self.weight.T), cast(Any, self.activation)
         if self.has_bias:

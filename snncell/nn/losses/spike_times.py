@@ -177,7 +177,7 @@ class CETemporalLoss(CrossEntropyOverTime):
         0.3133
     """
 
-    inverse: str = field("negate", ("negate", "reciprocal"), "the logits: -t_f, or 1 / (t_f + 1). One of")
+    inverse: str = field("negate", ("negate", "reciprocal"), "the logits, -t_f or 1 / (t_f + 1)")
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES

@@ -274,11 +274,12 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label and incorrect_rate for other classes. A class has its neurons' mean rate.
+    The target r is correct_rate for the label and incorrect_rate for other classes. With num_classes, the rate of a
+    class is the mean rate of its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares a rate, which
-    is at most 1, with a number of spikes, sparsity * T. Here both are rates: pass correct_rate = sparsity.
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. In Spyx, mse_spikerate compares the rate (at most 1)
+    with the count sparsity * T. This loss compares a rate with a rate, so pass correct_rate = sparsity.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625

@@ -26,7 +26,7 @@ ORDER = field(
     ORDERS,
     "order in which the current decays, jumps by the input, and is read by the membrane. snnTorch and SpikingJelly use "
     "the first, Norse the second (the state is the decayed current), sinabs the third, and Norse's LSNN the last (an "
-    "input acts one step later). One of",
+    "input acts one step later)",
 )
 
 

@@ -223,9 +223,9 @@ class ParametricLIFNode(Neuron):
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
 
-    `Neuron` defines the spike s and the reset. Use it if you do not know a good time constant. Because it learns w, tau
-    is always above 1 and needs no clipping; w is clipped to [-80, 16]. `LIFNode(learnable="tau")` learns tau itself.
-    With decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
+    `Neuron` defines the spike s and the reset. Use it if you do not know a good time constant. It learns w, so tau is
+    always above 1. Only w itself is clipped, to [-80, 16]. `LIFNode(learnable="tau")` learns tau itself. With
+    decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.

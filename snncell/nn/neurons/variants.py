@@ -40,8 +40,8 @@ class MultiSpikeLIFNode(LeakyNode):
         v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
     Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
-    then contain several spikes. The gradient of s is that of a neuron with at most one spike, which fires at
-    h = v_threshold. The multiples 2 v_threshold, 3 v_threshold, ... add nothing. Most other neurons can also fire
+    then contain several spikes. The gradient has one surrogate peak only, at h = v_threshold, as for a neuron with at
+    most one spike. There are no peaks at 2 v_threshold, 3 v_threshold, ... Most other neurons can also fire
     several spikes in a step if you pass max_spikes. `GLIFNode` and `IzhikevichNode` cannot; `ILIFNode` has `most`.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
@@ -57,14 +57,14 @@ class MultiSpikeLIFNode(LeakyNode):
 
 @with_fields
 class ILIFNode(EulerLeak):
-    """Integer LIF (I-LIF): integer spike counts in training, binary spikes in inference.
+    """Integer LIF (I-LIF): integer spike counts; a neuromorphic chip sends a count as binary spikes.
 
         h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
         s = round(clip(h / v_threshold, 0, D))   ds/dh = 1 / v_threshold inside of the clip, else 0
         v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
-    Integer counts carry more information per step, so that training needs few steps. A neuromorphic chip sends a count
-    of s as s binary spikes. D = 4 and tau = 4/3 are the paper's; with this tau a step keeps 1/4 of the potential.
+    Integer counts carry more information per step, so that training needs few steps. The chip sends a count of s as s
+    spikes. D = 4 and tau = 4/3 are the paper's; with this tau a step keeps 1/4 of the potential.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -161,8 +161,8 @@ class ALIFNode(Neuron):
     subtracts: str = field(
         "v_threshold",
         ("v_threshold", "threshold"),
-        'the amount that reset="subtract" subtracts. e-prop 2020 uses v_threshold; LSNN 2018, sinabs and Spyx use the '
-        'adapted threshold A ("threshold"). One of',
+        'the amount that reset="subtract" subtracts (v_threshold in e-prop 2020, the adapted threshold A in LSNN 2018, '
+        "sinabs and Spyx)",
     )
     delays = (None, "reset", "spike")
     other_states = (0.0,)
@@ -328,7 +328,12 @@ class GLIFNode(Neuron):
     alpha: Any = field(0.5, None, "gate of the leak: 1 is exponential, 0 linear", convert=gate)
     beta: Any = field(0.5, None, "gate of the input: 1 multiplies it by conduct, 0 leaves it unchanged", convert=gate)
     gamma: Any = field(0.5, None, "gate of the reset: 1 resets to 0, 0 subtracts v_subreset", convert=gate)
-    tau: Any = field(0.25, None, "decay factor of the exponential leak; the paper calls it tau", convert=gate)
+    tau: Any = field(
+        0.25,
+        None,
+        "decay factor of the exponential leak, not a time constant; the name tau is the paper's",
+        convert=gate,
+    )
     v_threshold: Any = field(0.5, None, "the potential at which the neuron fires", convert=gate)
     linear_decay: Any = field(0.05, None, "linear leak per step; the paper uses v_threshold / (2 T)", convert=gate)
     v_subreset: Any = field(None, None, "size of the subtractive reset", follows="v_threshold", convert=gate)
@@ -449,7 +454,7 @@ class BalancedResonateNode(Neuron):
     """
 
     omega: Any = field(0.1, Range(0.0, 1.0), "sine of the angle by which the state turns in a step")
-    damping: Any = field(0.01, NOT_NEGATIVE, "loss of amplitude per step, for example below 0.1")
+    damping: Any = field(0.01, NOT_NEGATIVE, "loss of amplitude per step; values below 0.1 are usual")
     jump: Any = field(0.01, NOT_NEGATIVE, "additional damping per unit of q")
     gamma: Any = field(0.9, DECAY, "decay factor of q, exp(-1 / steps)")
     reset = field(None)
