@@ -61,7 +61,7 @@ PROGRAM_PASSES = (
     ),
     Pass(
         drop_broadcasts,
-        "broadcasts along time whose results loops read have been fused into these loops",
+        "if a loop reads the result of a broadcast along time, the broadcast has been fused into the loop",
         "elementwise instructions broadcast their operands themselves",
     ),
     Pass(
@@ -118,8 +118,10 @@ def choose_saved(body: Body) -> Body:
 
 
 def partition_body(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Partition a body into instructions before, in and after the loop. `states` are sequences that the loop
-    rematerialises, so the instructions that use them stay in the loop.
+    """Partition a body into instructions before, in and after the loop.
+
+    `states`: in a backward loop with checkpoints, the forward pass's states (one per step). They exist only inside the
+    loop, which recomputes them, so instructions that use them stay in it.
     """
     parts: LoopParts = transform(BODY_PASSES, _trace_body(body, states)).step.parts
     return parts

@@ -51,8 +51,9 @@ class LoopSchedule:
     # Products x @ w before the loop that only the loop uses. If x has few events, a kernel may gather: at each step it
     # adds the rows of the matrix w that belong to the step's events (`backends/event_products.py`).
     products: list[Instruction]
-    # Products x.T @ y of events x and a sequence y that the loop computes and only this product uses, for example the
-    # gradient of a weight. They run after the loop, or a kernel may scatter: it adds the part of each step to the sum.
+    # Products x.T @ y, for example the gradient of a weight. x is a sequence of events from before the loop. The loop
+    # computes y, and no other instruction needs y as a sequence. These products run after the loop, or a kernel may
+    # scatter: it adds the part of each step to the sum.
     product_sums: list[Instruction]
     summed: list[Value]  # Values that the loop computes and sums over time
     input_sequences: list[Value]  # the sequences from before the loop; each step loads its slice of them (r)

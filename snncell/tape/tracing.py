@@ -163,7 +163,7 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, the operation runs once, before the loop, and the outer tape records it. Parameters that the step
-    writes become states. An earlier trace of the step has found them, and `carried` lists them. `tape` is None if no
+    writes become states: a trace finds them, and the step is traced again with them as `carried`. `tape` is None if no
     gradient is computed.
     """
 

@@ -65,7 +65,8 @@ class CPULoop(LoopBackend):
         # two views of one array with an additional slice.
         self.shifted: dict[Value, Value] = {}
         for before, after in zip(self.carry, self.after, strict=True):
-            # One array can begin with one initial state only.
+            # If two states have the same Value after the step, only one can use its array, because an array begins with
+            # the initial value of one state.
             taken = after in self.carry or after in self.shifted.values()
             if not taken and {before, after}.issubset(self.sequences):
                 self.shifted[before] = after
@@ -115,7 +116,7 @@ class CPULoop(LoopBackend):
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-        # Take `block.prepare` only after all other text is written, because each part of it may add an allocation.
+        # Read `block.prepare` last: writing any of the other text may add an allocation to it.
         bounds = [*BOUNDS, *block.prepare] if self.scatter else self.gather.begin(block.prepare, self.scratch)
         begin = [*bounds, *begin]
         if self.recompute:
@@ -141,7 +142,8 @@ class CPULoop(LoopBackend):
         """Choose the sums over axes that the kernel computes block by block. The other sums over axes run after the
         loop, so for them the kernel writes the sum over time of each element (`totals`).
         """
-        self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the number of rows of a block's results
+        # (sum, how it is divided into blocks, rows of the array of partial results of one block)
+        self.reduced: list[tuple[Instruction, BlockSum, int]] = []
         whole = set(schedule.parts.sums)
         for one in schedule.parts.reductions:
             x = one.inputs[0]

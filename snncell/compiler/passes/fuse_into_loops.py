@@ -41,8 +41,9 @@ def fuse_into_loops(program: Program) -> Program:
 
 
 def _fuse_producers(program: Program) -> Program:
-    """Fuse elementwise instructions into the loops that read their results, if all users are such loops or are fused
-    too. If the instruction is cheap, users may also be other loops or elementwise instructions.
+    """Fuse elementwise instructions into the loops that read their results, if each user is a kernel without recomputed
+    states, or is fused too. If the instruction is cheap, one such user is enough, and the others may be recomputing
+    kernels or elementwise instructions.
     """
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
@@ -55,7 +56,7 @@ def _fuse_producers(program: Program) -> Program:
         ndim, steps = len(out.shape), out.shape[0]
         per_step = all(len(x.shape) < ndim or x.shape[0] == steps for x in values_in(instruction))
         takes = [_can_absorb(user, out, producers) for user in users.get(out, [None])]
-        if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _is_never_stored(out, users))):
+        if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _is_read_by_kernels(out, users))):
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     instructions = [
@@ -65,8 +66,8 @@ def _fuse_producers(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-def _is_never_stored(sequence: Value, users: Users) -> bool:
-    """Return True if no user needs the sequence in memory: loops and elementwise instructions recompute it."""
+def _is_read_by_kernels(sequence: Value, users: Users) -> bool:
+    """True if all users are kernels or elementwise instructions. Only recomputing kernels then need it in memory."""
     return all(user is not None and (is_elementwise(user) or is_kernel(user)) for user in users[sequence])
 
 
@@ -141,9 +142,9 @@ def _fuse_users(program: Program) -> Program:
     """Fuse elementwise instructions on the results of a loop into the loop, if less memory is then read and written.
 
     An instruction is fused in two cases. In the first case its result is not stored, because it is only summed over
-    time, as in the gradient of a factor, or only read by fused instructions. In the second case its result is stored,
-    but then none of the loop's values that it reads has to be stored. For example, if s is only used in s * 2 and
-    s * 3 - 1, the loop stores these two sequences instead of s. Before, s was written once and read again.
+    time, as in the gradient of a factor, or only read by fused instructions. In the second case its result is stored.
+    It is then fused only if no value of the loop that it reads must be stored as well. For example, if s is only used
+    in s * 2 and s * 3 - 1, the loop stores these two sequences instead of s. Before, s was written once and read again.
     """
     users = users_of(program)
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}

@@ -26,11 +26,13 @@ def multiply_in_loops(program: Program) -> Program:
     Without this pass, the product writes the input current of all neurons and steps to memory, and the loop reads it.
     This is more memory traffic than everything else in a spiking layer. The fused loop instead adds the matrix rows of
     a step's events, for one block of neurons at a time. The columns of this block are a strip of the matrix that stays
-    in cache. For x.T @ y, such as a weight gradient, the loop does not write y, but adds it to the sum at each step.
+    in cache. For x.T @ y, such as a weight gradient, the loop does not write y. At each step it adds x_t.T @ y_t to the
+    result.
 
     The number of events is known only at run time. If there are many, or if the loop is not a single kernel, the
-    product runs on whole sequences: x @ w before the loop, x.T @ y after it (`hoist.py`). If another instruction uses
-    x @ w or y, the product is not fused, because this sequence must be written to memory anyway.
+    product runs on whole sequences: x @ w before the loop, x.T @ y after it (`hoist.py`). A product is not fused if
+    another instruction also uses the sequence that fusion would save (the result of x @ w, or the operand y of
+    x.T @ y), because it must then be written anyway.
     """
     users = users_of(program)
     gathers = {one.outputs[0]: one for one in program.instructions if _may_gather(one, users)}
@@ -95,7 +97,7 @@ def _with_scatters(
     instruction: Instruction, scatters: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
     """The loop after fusion of the products x.T @ y, where y is one of its results. In the loop they are sums over time
-    (see `_may_scatter`).
+    (see `multiply_in_loops`).
     """
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not is_kernel(instruction):

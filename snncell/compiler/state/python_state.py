@@ -249,7 +249,8 @@ def pause_loading() -> Iterator[bool]:
     locks = [] if loads else [lock for lock in list(LOADING.values()) if not lock._is_owned()]
     try:
         yield all(lock.acquire(timeout=_PATIENCE) for lock in locks) and not loads
-    finally:  # by ownership, because Ctrl-C may come directly after an acquisition
+    finally:
+        # Ask each lock whether this thread owns it, instead of noting acquisitions: Ctrl-C may come directly after one.
         for lock in locks:
             if lock._is_owned():
                 lock.release()

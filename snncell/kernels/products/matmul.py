@@ -5,9 +5,9 @@ weighted sum of three rows of y. A unit of work is some rows of the result in on
 a chunk of consecutive units. The kernel packs y into panels of DEPTH rows and WIDTH columns, which fill half of an L2
 cache. It uses a panel for all rows of a unit before it packs the next one, so a unit loads each element from memory
 once. If x has few events per column, so that each row of y is used only a few times, it reads y in place instead of
-packing it. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the
-product with x.T, the events are sorted by column first. Each sum adds the events in the order of their places, so the
-bits do not depend on the number of threads.
+packing it. For each row of x and each panel, the sums stay in registers while the kernel adds the panel rows that
+belong to the row's events. For the product with x.T, the events are sorted by column first. Each sum adds the events in
+the order of their places, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from snncell.kernels.products import blas, device as on_device
 
 LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel; they depend on the dtype
 
-PART = 64  # rows of x whose events are stored one after the other; there is room for the case that all are nonzero
+PART = 64  # rows of x whose events are stored one after the other; `_all_events` reserves the memory
 
 
 def find_all_events(
@@ -290,8 +290,9 @@ def _in_order(x: Any) -> bool:
 def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     m, k = x.shape
     parts, blocks = -(-m // PART), -(-k // DEPTH)
-    # Reserve memory for the maximum number of events; unused pages cost nothing. But a page may have 2 MB, so for
-    # bytes, whose events are counted quickly, reserve the exact number.
+    # Reserve memory for the maximum number of events; unused pages cost nothing. With pages of 2 MB, unused room
+    # between parts does take memory. Counting nonzero bytes is fast, so for bytes reserve only as much as the fullest
+    # part needs.
     room = PART * k
     if x.dtype in dtypes.BYTES:
         room = max(1, max(int(np.count_nonzero(x[n : n + PART])) for n in range(0, m, PART)))
