@@ -251,7 +251,10 @@ class Writer:
             node.kind = {"I": "IF", "LI": "LIF", "CubaLI": "CubaLIF"}[node.kind]
             node.values |= {"v_threshold": threshold, "v_reset": spread(reset, shape, path, "v_reset")}
             if (now[fires.starts] != equation.rest).any() and fires.starts != "v_rest":
-                metadata["start"] = fires.starts if fires.reset == "value" else self._start(fires, now, path, kept)
+                # A neuron from a graph without a start of its own begins at the graph's v_reset.
+                read = bool(kept) and isinstance(as_text(kept.get("start", "")), str)
+                named = fires.reset == "value" or read
+                metadata["start"] = fires.starts if named else self._start(fires, now, path, kept)
             node.metadata |= metadata
         if isinstance(fires, nn.IFNode) and (now["v_threshold"] != 1.0).any():  # spikes of the size of the threshold
             nodes.append(Node("Scale", {"scale": threshold.copy()}))

@@ -203,7 +203,7 @@ def a_node_alone(file: Any) -> None:
 
 WORDS = {
     missing_group: "it has no group /node",
-    missing_nodes: "a graph has nodes and edges",
+    missing_nodes: "a graph must have nodes and edges",
     missing_type: "scale has no type",
     missing_parameter: r"node 'scale' \(Scale\): scale is missing. Its parameters are scale",
     unknown_parameter: r"node 'scale' \(Scale\): unknown parameter 'gain'",
@@ -218,12 +218,12 @@ WORDS = {
     negative_input: "Axes must not be empty",
     elsewhere: "stores its elements in another file",
     virtual: "stores its elements in another file",
-    text_parameter: "scale is made of <U4, not of real numbers",
+    text_parameter: "scale must contain real numbers, not <U4",
     compound: "must contain numbers or text",
     edges_of_three: "edges must be pairs of names",
-    edges_of_numbers: "an edge is a pair of names",
+    edges_of_numbers: "an edge must be a pair of names",
     deep: "nested more than 64 deep",
-    a_node_alone: "its /node is a single Scale, not an NIRGraph",
+    a_node_alone: "its /node must be an NIRGraph, not a single Scale",
 }
 
 

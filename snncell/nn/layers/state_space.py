@@ -162,7 +162,10 @@ def _first_eigenvalues(count: int, how: Any, radius: Any, max_phase: float) -> A
         n, step = np.arange(count), np.exp(np.log(0.001) + draws[0] * np.log(100.0))
         turn = np.pi * n if how == "s4d-lin" else 2 * count / np.pi * (2 * count / (2 * n + 1) - 1)
         return np.exp(step * (-0.5 + 1j * turn))
-    values = np.asarray(how.asnumpy() if isinstance(how, Tensor) else how)
+    try:
+        values = np.asarray(how.asnumpy() if isinstance(how, Tensor) else how)
+    except ValueError:  # rows of different lengths
+        values = np.asarray(None)
     if values.dtype.kind not in "cf" or values.shape != (count,):
         raise ArgumentError(
             f"{who}: eigenvalue_init must be complex numbers of shape (state_size,) = ({count},), not "
