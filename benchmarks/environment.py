@@ -23,7 +23,10 @@ INSIDE = "SNNCELL_BENCHMARKS_ENVIRONMENT"  # a variable of processes that run in
 # not use, so the used ones are listed.
 PINNED = {
     "PyTorch": [["torch==2.13.0"]],
-    "SpikingJelly": [["--no-deps", "spikingjelly==2.0.0"], ["tqdm", "loguru", "scipy", "matplotlib", "einops", "requests"]],
+    "SpikingJelly": [
+        ["--no-deps", "spikingjelly==2.0.0"],
+        ["tqdm", "loguru", "scipy", "matplotlib", "einops", "requests"],
+    ],
     "snnTorch": [["--no-deps", "snntorch==1.0.0"]],
     "Norse": [["--no-deps", "norse==1.1.0", "nirtorch"], ["nir"]],
     "JAX": [["jax==0.10.2"]],
