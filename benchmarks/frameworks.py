@@ -30,7 +30,7 @@ class SuperSpike(nn.Cell):
 
 
 @functools.cache
-def torch_spike() -> Any:
+def torch_spike(sharpness: float = 10.0) -> Any:
     import torch
 
     class Spike(torch.autograd.Function):
@@ -42,7 +42,7 @@ def torch_spike() -> Any:
         @staticmethod
         def backward(ctx: Any, dout: Any) -> Any:
             (x,) = ctx.saved_tensors
-            return dout / (1.0 + 10.0 * x.abs()).square()
+            return dout / (1.0 + sharpness * x.abs()).square()
 
     return Spike.apply
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import snncell_vjp, torch_layer, torch_vjp
+from benchmarks.frameworks import snncell_vjp, torch_layer, torch_spike, torch_vjp
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, surrogate
 
@@ -89,21 +89,12 @@ def snncell_coba(x: Any, dout: Any) -> Contestant:
 def torch_coba(x: Any, dout: Any) -> Contestant:
     import torch
 
-    class Spike(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.save_for_backward(x)
-            return (x > 0).to(x)
-
-        @staticmethod
-        def backward(ctx: Any, dout: Any) -> Any:
-            (x,) = ctx.saved_tensors
-            return dout / (1.0 + x.abs()).square()
+    spike = torch_spike(1.0)
 
     def step(now: Any, v: Any, g_e: Any, g_i: Any) -> Any:
         g_e, g_i = COBA["alpha_e"] * (g_e + torch.relu(now)), COBA["alpha_i"] * (g_i + torch.relu(-now))
         h = v + (COBA["e_exc"] * g_e + COBA["e_inh"] * g_i - (1.0 + g_e + g_i) * v) / COBA["tau"]
-        s = Spike.apply(h - 1.0)
+        s = spike(h - 1.0)
         return s, h * (1.0 - s), g_e, g_i
 
     return torch_vjp(torch_layer(step, 3), [x], dout)

@@ -68,7 +68,8 @@ def set_context(
         SETTINGS["mode"] = mode
     if device_target is not None:
         if not isinstance(device_target, str) or device_target not in ("CPU", "GPU"):
-            hint = ' For an NVIDIA card, pass "GPU".' if _quote(device_target).lower()[1:].startswith("cuda") else ""
+            cuda = isinstance(device_target, str) and device_target.lower().startswith("cuda")
+            hint = ' For an NVIDIA card, pass "GPU".' if cuda else ""
             raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {_quote(device_target)}.{hint}')
         if device_target == "GPU":
             for check in CHECKS:

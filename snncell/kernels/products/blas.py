@@ -46,13 +46,16 @@ def _multiply_into(out: Any, x: Any, y: Any) -> None:
         np.matmul(x, y, out=out)  # raises an error if the lengths differ
         return
     sums = empty((depth, m, n), out.dtype) if depth > 1 else out[None]
-    cuts = [(i, d, a, b) for i, d in enumerate(cut(k, depth)) for a in cut(m, rows) for b in cut(n, columns)]
-    WORKERS.run(
-        lambda part: np.matmul(x[part[2], part[1]], y[part[1], part[3]], out=sums[part[0]][part[2], part[3]]), cuts
-    )
-    if depth > 1:  # one row after the other, so the order of the sum is fixed
+
+    def multiply(part: tuple[int, slice, slice, slice]) -> None:
+        number, middle, some_rows, some_columns = part
+        np.matmul(x[some_rows, middle], y[middle, some_columns], out=sums[number][some_rows, some_columns])
+
+    middles = enumerate(cut(k, depth))
+    WORKERS.run(multiply, [(i, d, a, b) for i, d in middles for a in cut(m, rows) for b in cut(n, columns)])
+    if depth > 1:  # the partial sums are added one after the other, so the order of the sum is fixed
         ranges = cut(m, min(m, FEW_PARTS) if sums.size >= PARALLEL_SIZE else 1)
-        WORKERS.run(lambda rows: np.add.reduce(sums[:, rows], axis=0, out=out[rows]), ranges)
+        WORKERS.run(lambda own: np.add.reduce(sums[:, own], axis=0, out=out[own]), ranges)
 
 
 def sum_of_products(out: Any, x: Any, y: Any, chunk: int) -> None:

@@ -164,8 +164,11 @@ def _first_eigenvalues(count: int, how: Any, radius: Any, max_phase: float) -> A
         return np.exp(step * (-0.5 + 1j * turn))
     try:
         values = np.asarray(how.asnumpy() if isinstance(how, Tensor) else how)
-    except ValueError:  # rows of different lengths
-        values = np.asarray(None)
+    except ValueError as error:
+        raise ArgumentError(
+            f"{who}: eigenvalue_init must be complex numbers of shape (state_size,) = ({count},), but its rows have "
+            f"different lengths."
+        ) from error
     if values.dtype.kind not in "cf" or values.shape != (count,):
         raise ArgumentError(
             f"{who}: eigenvalue_init must be complex numbers of shape (state_size,) = ({count},), not "
