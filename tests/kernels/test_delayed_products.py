@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from thread_counts import on_threads
 
-from snncell.kernels.products import delays, matmul, spectral
+from snncell.kernels.products import delays, matmul
 
 # (T, B, N_in, N_out, delays): more delays than steps, several blocks of columns, remainders in every direction.
 SIZES = [(1, 1, 1, 1, 1), (3, 2, 5, 4, 7), (9, 3, 4, 17, 4), (70, 2, 3, 5, 3), (4, 2, 700, 6, 5), (0, 2, 3, 2, 2)]
@@ -20,9 +20,9 @@ PATHS = ["events", "BLAS", "Fourier"]
 def path(request, monkeypatch):
     """Choose how products are computed, whatever their sizes."""
     monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0 if request.param == "events" else 0.0)
-    share = spectral.share
+    share = delays.transform_share
     pays = request.param == "Fourier"
-    monkeypatch.setattr(spectral, "share", lambda y, taps: 0.5 if pays and 0 not in (*y, *taps) else 1.0)
+    monkeypatch.setattr(delays, "transform_share", lambda y, taps: 0.5 if pays and 0 not in (*y, *taps) else 1.0)
     assert share((100, 32, 256), (26, 256, 256)) < 1 < share((100, 32, 256), (2, 256, 256))
     return request.param
 

@@ -105,9 +105,9 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"build"},
     ],
     "kernels.products": [
-        {"blas", "device", "spectral"},
+        {"blas", "device"},
         {"matmul"},
-        {"csr", "delays", "delays_cuda", "gathers"},
+        {"csr", "delays", "gathers"},
         {"sparse"},
     ],
     "kernels.conv": [

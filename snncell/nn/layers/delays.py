@@ -17,7 +17,7 @@ from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.products import delays as kernels, delays_cuda as on_device, spectral
+from snncell.kernels.products import delays as kernels
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.time.axis import check_time_axis
 from snncell.nn.time.multistep import initial_states
@@ -77,7 +77,9 @@ class _OfOne(_Delayed):
 
 
 def _way(below: float, transforms: bool, y: Any, taps: tuple[int, ...]) -> str:
-    dense = "by Fourier transforms of time" if transforms and spectral.share(y.shape, taps) < 1.0 else "by BLAS"
+    dense = (
+        "by Fourier transforms of time" if transforms and kernels.transform_share(y.shape, taps) < 1.0 else "by BLAS"
+    )
     return f"event-driven below {percent(below)} of non-zero elements, else {dense}" if below > 0.0 else dense
 
 
@@ -88,9 +90,9 @@ def _product(x: Any, taps: Any, back: bool) -> Any:
 _delayed = _Delayed("delayed_product", _product)
 _of_both = _OfBoth("delayed_weight_gradient", kernels.weight_gradient)
 _of_one = _OfOne("delayed_product_per_synapse", kernels.product_per_synapse)
-_delayed.def_on_gpu(on_device.product)
-_of_both.def_on_gpu(on_device.weight_gradient)
-_of_one.def_on_gpu(on_device.product_per_synapse)
+_delayed.def_on_gpu(kernels.device_product)
+_of_both.def_on_gpu(kernels.device_weight_gradient)
+_of_one.def_on_gpu(kernels.device_product_per_synapse)
 
 
 @_delayed.def_bprop
