@@ -117,7 +117,7 @@ _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.callbacks:RunContext")
 _register("costs of layers", "snncell.energy.estimate:layer_costs")
 _register("synaptic operations", "snncell.energy.estimate:synops_per_sample")
-_register("plot of a profile", "snncell.plot.profiles:draw_profile")
+_register("plot of a profile", "snncell.plot.training:draw_profile")
 _register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())

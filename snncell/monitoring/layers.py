@@ -16,7 +16,7 @@ from snncell.nn.layers.linear import Dense
 from snncell.nn.layers.sparse import SparseDense
 from snncell.nn.neurons.integrate import LINode
 from snncell.nn.time.multistep import MultiStep
-from snncell.testing.calls import all_paths
+from snncell.testing.problem import all_paths
 
 WEIGHTED = (Dense, SparseDense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
 INNER = ("cell", "neuron")  # attribute names of a neuron in a container of this package

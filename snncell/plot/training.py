@@ -1,4 +1,4 @@
-"""Plots of training: curves over epochs, learning-rate search, confusion matrix."""
+"""Plots of training: curves over epochs, learning-rate search, confusion matrix, and the time of each layer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,30 @@ import numpy as np
 from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.plot import axes as drawing
-from snncell.plot.axes import COLOURS, SMALL
+from snncell.plot.axes import (
+    COLOURS,
+    COLUMN,
+    SMALL,
+    axes_or_new,
+    label_axis,
+    legend,
+    name_rows,
+    set_title,
+    stacked_bars,
+    text_width,
+)
 from snncell.plot.sources import Array, as_array
 from snncell.report.probe import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
 _NO_MEASURES = ("epoch", "step", "seconds", "loss_scale", "skipped")
 _WITH_UNITS = ("spikes", "synops", "energy")  # large numbers, next to which accuracies would look like 0
+_MOST_BARS = 16  # of a profile; further layers share the last bar
+_NO_LAUNCH = "between launches"  # the legend's name of time without a launch
+_TRACKS = {  # colour and hatch, distinct in greyscale
+    "forward": ("#0072B2", ""), "backward": ("#E69F00", "////"), "optimiser": ("#009E73", "...."),
+    _NO_LAUNCH: ("#F0F0F0", ""),
+}  # fmt: skip
 
 
 def training_curves(
@@ -321,3 +338,31 @@ def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     axes.set_xticks(places, said, rotation=90 if upright else 0, parse_math=formulas)
     axes.set_yticks(places, said, parse_math=formulas)
     axes.tick_params(length=2)
+
+
+def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
+    """Draw the rows of a `snncell.profile` as stacked bars, slowest first; returns the Axes."""
+    rows, rest = profile.rows[:_MOST_BARS], profile.rows[_MOST_BARS:]
+    names = [row.name for row in rows]
+    parts = [{track: getattr(row, track) for track in _TRACKS if track != _NO_LAUNCH} for row in rows]
+    seconds = [row.seconds for row in rows]
+    if rest:
+        names.append(f"{len(rest)} more")
+        parts.append({track: sum(getattr(row, track) for row in rest) for track in parts[0]})
+        seconds.append(sum(row.seconds for row in rest))
+    places = np.arange(len(names))
+    beside = max(text_width(name, SMALL) for name in names)  # points
+    # The names may take 43 % of a column, or else the figure is as wide as a page.
+    axes = axes_or_new(ax, COLUMN if beside < 31 * COLUMN else 7.0, 1.35 + 0.17 * len(names))
+    tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _TRACKS if track != _NO_LAUNCH}
+    left = 1e3 * np.array(seconds) - sum(tracks.values())
+    tracks[_NO_LAUNCH] = np.where(left < 1e-6, 0.0, left)
+    stacked_bars(axes, places, tracks, _TRACKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
+    if ax is None:  # the figure is wide enough for the names, and its rows are too low for two lines
+        axes.set_yticks(places, names, parse_math=False)
+    else:
+        name_rows(axes, places, names)
+    label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
+    legend(axes, inside=False, beside=max(0.0, beside - 30.0))  # inside, it would cover the shares
+    set_title(axes, title, f"{profile.name}: {1e3 * profile.seconds:.3g} ms a step")
+    return axes

@@ -12,8 +12,7 @@ is an activation to train it with.
 """
 
 from snncell.base.arguments.guard import guard as _guard
-from snncell.quantise.export import export as export
-from snncell.quantise.export_c import CMemory as CMemory, export_c as export_c
+from snncell.quantise.export import CMemory as CMemory, export as export, export_c as export_c
 from snncell.quantise.grids import (
     Binary as Binary,
     FixedPoint as FixedPoint,

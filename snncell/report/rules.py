@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from snncell.report import activity, gradients, training
+from snncell.report import activity, training
 from snncell.report.activity import SATURATED, STUCK
 from snncell.report.facts import Facts
 from snncell.report.findings import Finding, Limits, Rule, Words, above, below, by_severity
@@ -443,7 +443,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-MEASURES = (*training.MEASURES, *gradients.MEASURES, *activity.MEASURES)
+MEASURES = (*training.MEASURES, *activity.MEASURES)
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:

@@ -8,8 +8,7 @@ cause by experiments, and the error names it.
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.frames import machinery
 from snncell.tape.state import unfused
-from snncell.testing.bprops import check_bprop
-from snncell.testing.compare import Checked, Row, compare_reverse
+from snncell.testing.bprops import Checked, Row, check_bprop, compare_reverse
 from snncell.testing.gradients import check_grads
 from snncell.testing.through_time import check_through_time
 

@@ -12,10 +12,22 @@ import numpy as np
 from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import CHECKING, settings, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.bprops import KINK, check_bprop
-from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, count_steps
-from snncell.testing.compare import Row
-from snncell.testing.problem import Array, InFloat64, Opened, Problem, Site, Tolerance, directional_derivative, is_real
+from snncell.testing.bprops import KINK, Row, check_bprop
+from snncell.testing.problem import (
+    Array,
+    Called,
+    CallSample,
+    InFloat64,
+    ObservedNet,
+    Opened,
+    Problem,
+    Site,
+    Tolerance,
+    choose_weights,
+    count_steps,
+    directional_derivative,
+    is_real,
+)
 from snncell.testing.search import Search, compare_arrays, describe_entry
 
 CALLS = 4  # the number of calls of each Cell to check

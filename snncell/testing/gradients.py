@@ -10,9 +10,16 @@ from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
-from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
-from snncell.testing.compare import Checked
-from snncell.testing.problem import InFloat64, Problem, Tolerance
+from snncell.testing.bprops import Checked
+from snncell.testing.problem import (
+    InFloat64,
+    ObservedNet,
+    Problem,
+    Tolerance,
+    cells_of_function,
+    choose_weights,
+    count_steps,
+)
 from snncell.testing.search import Search, WrongGradient, compare_arrays, describe_entry
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.testing.compare import Row, index_of, perturb
+from snncell.testing.bprops import Row, index_of, perturb
 from snncell.testing.problem import Array, Problem, Scalar, Tolerance, directional_derivative, move_point
 
 UNDECIDED = 0.05  # the largest part of an error that kinks and curvature may explain

@@ -17,10 +17,20 @@ from snncell.tape.state import TRACING, Entry, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import Recording
 from snncell.testing.blame import check_bprops, choose_calls, is_surrogate, single_cell
-from snncell.testing.calls import Called, ObservedNet, cells_of_function, choose_weights, count_steps
-from snncell.testing.compare import Checked, Row, distance, index_of, perturb, ratio_text, relative_difference
+from snncell.testing.bprops import Checked, Row, distance, index_of, perturb, ratio_text, relative_difference
 from snncell.testing.gradients import explanation
-from snncell.testing.problem import Array, InFloat64, Problem, Tolerance, is_real
+from snncell.testing.problem import (
+    Array,
+    Called,
+    InFloat64,
+    ObservedNet,
+    Problem,
+    Tolerance,
+    cells_of_function,
+    choose_weights,
+    count_steps,
+    is_real,
+)
 from snncell.testing.search import compare_arrays, point_near
 
 WHO = "check_through_time"

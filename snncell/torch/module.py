@@ -11,8 +11,7 @@ from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentTypeError, DeviceError, GradientError, NameClashError, ShapeError
 from snncell.nn.time.multistep import MultiStep, count_states, initial_states
-from snncell.torch.calls import CallFunction, CompiledCalls, forward_operator
-from snncell.torch.sharing import SharedParameters, check_tensor
+from snncell.torch.calls import CallFunction, CompiledCalls, SharedParameters, check_tensor, forward_operator
 
 
 class FusedCell(torch.nn.Module):  # type: ignore[misc]

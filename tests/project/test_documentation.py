@@ -30,7 +30,7 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(snncell.__path__, "snncel
 JOBS = {"snncell.distributed", "snncell.distributed.gradients", "snncell.distributed.job"}  # examples that join one
 
 
-NEEDS_TORCH = ("snncell.torch.calls", "snncell.torch.module", "snncell.torch.sharing")
+NEEDS_TORCH = ("snncell.torch.calls", "snncell.torch.module")
 
 
 def examples(module: str) -> list[doctest.DocTest]:

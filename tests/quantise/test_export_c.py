@@ -18,8 +18,7 @@ import snncell as ms
 from snncell import Tensor, nn, quantise
 from snncell.errors import ArgumentError, ShapeError
 from snncell.quantise import integer
-from snncell.quantise.c_layers import WRITERS, LayerWriter
-from snncell.quantise.expressions import CValue
+from snncell.quantise.c_layers import WRITERS, CValue, LayerWriter
 from snncell.quantise.integer import shift_round
 
 Q = quantise

@@ -12,12 +12,12 @@ import pytest
 from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
-from snncell.report import activity, gradients, training
+from snncell.report import activity, training
 from snncell.report.activity import LATE_STEPS
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Slope, Weight, batch_axis
 from snncell.report.findings import KINDS, by_severity, format_number, format_percent
-from snncell.report.gradients import trend
 from snncell.report.rules import MEASURES, RULES, diagnose
+from snncell.report.training import trend
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_unknown_facts_give_no_finding():
 
 
 def test_every_measure_is_registered():
-    functions = [each for module in (training, gradients, activity) for each in vars(module).values()]
+    functions = [each for module in (training, activity) for each in vars(module).values()]
     measures = [f for f in functions if getattr(f, "__annotations__", {}).get("return") == "Iterator[Measurement]"]
     public = [f for f in measures if not f.__name__.startswith("_")]
     assert len(MEASURES) == len(public) > 20 and set(MEASURES) == set(public)
