@@ -15,13 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.base.frames import Place
-from snncell.compiler.explain import is_view
+from snncell.compiler.explain import is_view, layer_of
 from snncell.compiler.ir.program import operations_in
-from snncell.compiler.layers import layer_of
 from snncell.compiler.runtime.launches import LoopLaunch, OperationCall, PlanEntry, Segments, bytes_moved
-from snncell.compiler.runtime.loop_run import LoopRun
+from snncell.compiler.runtime.loop_run import LoopRun, StepLoop
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.scan import Scan
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import HOST

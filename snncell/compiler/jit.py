@@ -16,8 +16,7 @@ from snncell.base.arguments.shown import came, show
 from snncell.base.config import FINITE
 from snncell.base.frames import hide_frames
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.explain import Explanation, explain_plan, explain_stages, signature_difference
-from snncell.compiler.layers import explain_layers
+from snncell.compiler.explain import Explanation, explain_layers, explain_plan, explain_stages, signature_difference
 from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
@@ -372,8 +371,8 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
 
     The first Program is the traced one. For each of its loops over time, the Program of one time step follows, also
     after each pass. It shows the values that a step stores for the backward pass, and the instructions before, in and
-    after the loop. A pass without effect is one line, "no change". Nothing is run. `snncell/compiler/pipeline.py` lists
-    the passes, with the purpose of each.
+    after the loop. A pass without effect is one line, "no change". Nothing is run. `snncell/compiler/passes` lists the
+    passes, with the purpose of each.
 
     Args:
         fn: a function or Cell, jitted or not.

@@ -19,10 +19,9 @@ from types import NoneType
 
 import numpy as np
 
-from snncell.compiler.ir.loop import Body, LoopOperation
-from snncell.compiler.ir.program import find_used_values
+from snncell.compiler.ir.program import Body, LoopOperation, find_used_values
+from snncell.compiler.passes import choose_saved
 from snncell.compiler.passes.simplify import canonical_program, canonical_step
-from snncell.compiler.pipeline import choose_saved
 from snncell.compiler.state.python_state import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError

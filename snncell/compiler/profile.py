@@ -19,8 +19,8 @@ from snncell.base.arguments.names import plugin
 from snncell.base.arguments.shown import ROWS, element, join_parts, table
 from snncell.base.config import FINITE
 from snncell.compiler.clock import LaunchEvent, TimedPlan
+from snncell.compiler.explain import OUTSIDE, WIDTH, layer_of, updated_layers
 from snncell.compiler.jit import Jitted, as_jitted
-from snncell.compiler.layers import OUTSIDE, WIDTH, layer_of, updated_layers
 from snncell.compiler.runtime.plan import Plan
 from snncell.errors import ArgumentError, TraceError
 from snncell.kernels.limits import copy_bandwidth, product_rate

@@ -14,8 +14,17 @@ import numpy as np
 from snncell.base.config import FINITE
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.explain import explain_loop, summarise_loop
-from snncell.compiler.ir.loop import Body, Loop, LoopOperation, LoopSummary, Recompute
-from snncell.compiler.ir.program import find_used_values, operations_in, results_of, with_inputs
+from snncell.compiler.ir.program import (
+    Body,
+    Loop,
+    LoopOperation,
+    LoopSummary,
+    Recompute,
+    find_used_values,
+    operations_in,
+    results_of,
+    with_inputs,
+)
 from snncell.compiler.linearise import (
     Reverse,
     StepFunction,

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from snncell.compiler.ir.loop import Loop, LoopParts
 from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import outside_of, results_of, values_in
+from snncell.compiler.ir.program import Loop, LoopParts, outside_of, results_of, values_in
+from snncell.compiler.passes import partition_body
 from snncell.compiler.passes.simplify import leading_to
-from snncell.compiler.pipeline import partition_body
 from snncell.kernels.products.gathers import may_be_faster
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction

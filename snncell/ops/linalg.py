@@ -47,7 +47,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_matrix() -> Tensor:
         # If y is column-major, such as w.T in a layer, compute the transposed product: the gradient of w then has the
-        # memory layout of w. In a trace, `passes/product_operands.py` makes this choice.
+        # memory layout of w. In a trace, `passes/products.py` makes this choice.
         if isinstance(y._data, np.ndarray) and y._data.flags.f_contiguous and not y._data.flags.c_contiguous:
             return sh.transpose(_turned.bind(conj(x), dout))
         return _contraction.bind(conj(x), dout)
@@ -101,7 +101,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
     """True for rows of bytes and a matrix of floats on the CPU. The kernel finds events in the bytes, and converts them
-    only if there are too many. In a trace, `passes/product_operands.py` does the same.
+    only if there are too many. In a trace, `passes/products.py` does the same.
     """
     rows, matrix = x._data, y._data
     if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):

@@ -14,7 +14,7 @@ import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops
 from snncell.compiler.ir.operations import Broadcast, Reshape
 from snncell.compiler.ir.program import makers_in
-from snncell.compiler.pipeline import optimise
+from snncell.compiler.passes import optimise
 
 T, B, N = 7, 3, 5
 

@@ -11,8 +11,8 @@ from test_scan import XS, C, W, close, normal, plain, python_loop
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
+from snncell.compiler.passes import optimise
 from snncell.compiler.passes.simplify import canonical_step
-from snncell.compiler.pipeline import optimise
 from snncell.kernels.products import matmul
 
 __all__ = ["plain"]  # a fixture

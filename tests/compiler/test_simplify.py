@@ -11,7 +11,7 @@ from interpreting import emitted, interpreted, op_names, traced
 
 from snncell import Parameter, Tensor, grad, jit, ops
 from snncell.compiler.ir.program import substitute, values_in
-from snncell.compiler.pipeline import optimise
+from snncell.compiler.passes import optimise
 from snncell.testing import unfused
 
 __all__ = ["interpreted"]  # a fixture

@@ -17,8 +17,8 @@ from ranks.pretended import Mpi, on_ranks
 
 import snncell
 from snncell import Parameter, Tensor, distributed, nn, ops, train
+from snncell.compiler.passes import optimise
 from snncell.compiler.passes.simplify import begin_early
-from snncell.compiler.pipeline import optimise
 from snncell.distributed import job, ranks as progress_module, sharding
 from snncell.distributed.gradients import hand_over
 from snncell.distributed.ranks import ProgressThread, Ranks

@@ -17,7 +17,7 @@ from gradient_table import TABLE, Row
 
 import snncell
 from snncell import Tensor, grad, jit, ops, vmap
-from snncell.compiler.ir.loop import LoopOperation
+from snncell.compiler.ir.program import LoopOperation
 from snncell.compiler.runtime.loop_run import Lowered
 from snncell.compiler.scan import Scan
 from snncell.errors import TensorIndexError

@@ -19,7 +19,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, errors, ops
-from snncell.compiler import pipeline
+from snncell.compiler import passes
 from snncell.compiler.passes.simplify import canonicalise
 from snncell.train import Callback
 
@@ -135,23 +135,23 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler": [
         {"ir", "state"},
         {"passes"},
-        {"fuse", "pipeline"},
+        {"fuse"},
         {"schedule"},
         {"backends"},
         {"runtime"},
         {"linearise", "nan_replay"},
         {"explain"},
-        {"layers", "scan"},
+        {"scan"},
         {"clock", "compiled"},
         {"jit"},
         {"profile"},
     ],
-    "compiler.ir": [{"program"}, {"loop", "operations"}, {"product"}],
+    "compiler.ir": [{"program"}, {"operations"}, {"product"}],
     "compiler.passes": [
         {"simplify"},
-        {"hoist", "product_operands", "push_reductions", "rematerialise", "separate_steps"},
+        {"hoist", "push_reductions", "rematerialise", "separate_steps"},
         {"fuse_into_loops"},
-        {"narrow", "products_in_loops"},
+        {"narrow", "products"},
     ],
     "compiler.backends": [
         {"event_flow", "expressions"},
@@ -159,7 +159,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"event_products"},
         {"cpu_loop", "cuda_loop"},
     ],
-    "compiler.runtime": [{"launches"}, {"plan"}, {"stepwise"}, {"loop_run"}],
+    "compiler.runtime": [{"launches"}, {"plan"}, {"loop_run"}],
     "compiler.state": [{"values"}, {"reach"}, {"python_state"}],
     "base": [{"config", "signals"}, {"frames"}, {"arguments"}],
     "base.arguments": [{"elsewhere", "shown"}, {"kinds", "names"}, {"guard"}],
@@ -433,7 +433,7 @@ def test_mindspore_names_are_imported_lazily(imports: subprocess.CompletedProces
 
 # --- compiler passes --------------------------------------------------------------------------------------------------
 
-LISTED = {each.run for each in (*pipeline.PROGRAM_PASSES, *pipeline.BODY_PASSES)}
+LISTED = {each.run for each in (*passes.PROGRAM_PASSES, *passes.BODY_PASSES)}
 
 
 def is_pass(function: Any) -> bool:
@@ -481,12 +481,12 @@ def test_explain_passes_names_all_passes_for_a_loop() -> None:
     assert [body.splitlines()[0].split(",")[0] for body in bodies] == ["scan", "backward of scan"]
     heads = [line for line in text.splitlines() if line.endswith((":", ": no change")) and line[0] != " "]
     names = [head.split(":")[0] for head in heads]
-    wanted = [each.name for each in pipeline.PROGRAM_PASSES]
+    wanted = [each.name for each in passes.PROGRAM_PASSES]
     assert names[: len(wanted) + 1] == ["traced", *wanted]
-    wanted = [each.name for each in pipeline.BODY_PASSES]
+    wanted = [each.name for each in passes.BODY_PASSES]
     assert names[-len(wanted) - 1 :] == ["traced", *wanted] == names[-2 * len(wanted) - 2 : -len(wanted) - 1]
     assert "  # in the loop:" in bodies[0] and "  # in the loop:" in bodies[1]
-    assert all(each.leaves for each in (*pipeline.PROGRAM_PASSES, *pipeline.BODY_PASSES))
+    assert all(each.leaves for each in (*passes.PROGRAM_PASSES, *passes.BODY_PASSES))
 
 
 # --- Numba ------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, loop_of, with_body
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Reduction, Sum, can_sum_early, is_elementwise
-from snncell.compiler.ir.program import Program, Users, users_of, values_in, with_inputs
+from snncell.compiler.ir.program import (
+    LoopOperation,
+    Program,
+    Users,
+    is_kernel,
+    is_sequence_for,
+    loop_of,
+    users_of,
+    values_in,
+    with_body,
+    with_inputs,
+)
 from snncell.compiler.passes.separate_steps import is_cheap
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.block_sums import block_sum

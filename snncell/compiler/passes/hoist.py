@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from itertools import compress
 
-from snncell.compiler.ir.loop import LoopParts, Step
 from snncell.compiler.ir.operations import is_elementwise, is_float_value
-from snncell.compiler.ir.program import Program, results_of, values_in
+from snncell.compiler.ir.program import LoopParts, Program, results_of, values_in
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -28,7 +27,7 @@ from snncell.tape.tracing import Instruction
 def hoist(program: Program) -> Program:
     """Decide where each instruction of a step runs: the Program with `step.parts`."""
     step = program.step
-    assert isinstance(step, Step)  # only the steps of loops come here
+    assert step is not None  # only the steps of loops come here
     body = step.body
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]

@@ -15,10 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.ir.loop import LoopOperation, is_kernel, loop_of, sequences_of, with_body
 from snncell.compiler.ir.operations import CAST, CONTIGUOUS, Cast, is_elementwise, loop_shape
 from snncell.compiler.ir.product import BilinearOperation, EventOperation, casts_bytes
-from snncell.compiler.ir.program import Program, makers_in, rename_inputs, users_of, values_in, with_inputs
+from snncell.compiler.ir.program import (
+    LoopOperation,
+    Program,
+    is_kernel,
+    loop_of,
+    makers_in,
+    rename_inputs,
+    sequences_of,
+    users_of,
+    values_in,
+    with_body,
+    with_inputs,
+)
 from snncell.compiler.passes.fuse_into_loops import enlarge_loop
 from snncell.compiler.passes.simplify import FOLDED_BYTES, canonical_step
 from snncell.dtype import BYTES, is_float

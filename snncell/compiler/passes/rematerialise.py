@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import Program, bytes_of, results_of, values_in
+from snncell.compiler.ir.program import Body, Program, bytes_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.hooks import skip_taps
 from snncell.tape.state import Value
@@ -55,7 +54,7 @@ class StorableValues(NamedTuple):
 def rematerialise(program: Program) -> Program:
     """Add the values that the backward step needs to the outputs of the step, so that the loop stores them."""
     step = program.step
-    assert isinstance(step, Step)  # BODY_PASSES run for the steps of loops only
+    assert step is not None  # BODY_PASSES run for the steps of loops only
     body = step.body
     if body.saved is None and body.reverse is not None:
         body = body.saving(values_to_save(body, body.reverse.body))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, sequences_of
 from snncell.compiler.ir.operations import (
     Broadcast,
     Elementwise,
@@ -19,7 +18,18 @@ from snncell.compiler.ir.operations import (
     is_elementwise,
     merges_steps,
 )
-from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
+from snncell.compiler.ir.program import (
+    LoopOperation,
+    Program,
+    Users,
+    is_kernel,
+    is_sequence_for,
+    makers_in,
+    sequences_of,
+    users_of,
+    values_in,
+    with_inputs,
+)
 from snncell.compiler.passes.simplify import eliminate_dead_code, without_broadcasts
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape, Transpose
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import (
+    Body,
+    LoopOperation,
     Program,
     bytes_of,
     program_of_trace,

@@ -19,7 +19,7 @@ import numpy as np
 from snncell.compiler.fuse import fuse, side_by_side
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, bytes_of, last_uses
-from snncell.compiler.pipeline import optimise
+from snncell.compiler.passes import optimise
 from snncell.compiler.runtime.launches import (
     DeviceLaunch,
     Launch,
