@@ -12,9 +12,7 @@ from snncell.data.made.classification import *
 from snncell.data.made.memory import *
 from snncell.data.made.shd_like import *
 from snncell.data.samples import *
-from snncell.data.splits import *
-from snncell.data.transforms.arrays import *
-from snncell.data.transforms.base import *
+from snncell.data.transforms import *
 from snncell.data.transforms.coordinates import *
 from snncell.data.transforms.selection import *
 from snncell.tape.event_lists import EventLists as EventLists

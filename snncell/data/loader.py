@@ -13,9 +13,19 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Numbers, Own, Size
 from snncell.base.frames import hide_frames
 from snncell.compiler.state.reach import NUMPYS, PYTHONS, ReachableValues
-from snncell.data.random_numbers import draw_seed, sample_of, takes_rng
-from snncell.data.samples import Collate, Waiting, check_dataset, entries, first_entry, length_of, with_entry
-from snncell.data.transforms.base import by_batches
+from snncell.data.samples import (
+    Collate,
+    Waiting,
+    check_dataset,
+    draw_seed,
+    entries,
+    first_entry,
+    length_of,
+    sample_of,
+    takes_rng,
+    with_entry,
+)
+from snncell.data.transforms import by_batches
 from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST

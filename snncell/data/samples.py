@@ -1,22 +1,29 @@
-"""Samples of data sets: entries, slices of long recordings, padding and collation of batches."""
+"""Samples of data sets: entries, random numbers, slices of long recordings, padding and collation of batches."""
 
 from __future__ import annotations
 
+import inspect
 import operator
+import random
+import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.kinds import AtLeastOne, Count, Own, Size
+from snncell.base.arguments.kinds import AtLeastOne, Count, Own, Size, Within
 from snncell.data.events import times_of
 from snncell.data.frames import grid_length, join_event_lists
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError
+from snncell.kernels.space import HOST
+from snncell.ops.random import randint, replaying
 from snncell.tape.event_lists import EventLists
+from snncell.tape.state import settings
 from snncell.tape.structure import is_array, on_host
 from snncell.tape.tensor import Tensor, to_array
 
@@ -24,6 +31,7 @@ __all__ = ["Sliced", "padded"]
 
 Array = np.ndarray[Any, Any]
 Numbers = (bool, int, float, complex, np.generic)
+Seed = Annotated[int, Within(0)]
 
 
 def check_dataset(who: str, dataset: Any) -> None:
@@ -77,6 +85,51 @@ def position_of(dataset: Any, index: Any, what: str = "samples") -> int:
     if not -length <= number < length:
         raise TensorIndexError(f"{who}: index {number} is out of range for {length} {what}.")
     return number % length
+
+
+# --- Random numbers: one generator per sample -------------------------------------------------------------------------
+
+
+def takes_rng(transform: Callable[..., Any]) -> bool:
+    """True for a callable with an argument `rng`."""
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # C functions have no signature
+        return False
+
+
+@contextmanager
+def sample_of(
+    seed: int, epoch: int, index: int, global_generators: bool = False
+) -> Iterator[Callable[[], np.random.Generator]]:
+    """Context in which this thread draws from a sample's random numbers; yields a function that makes its generator."""
+    mixed = np.random.SeedSequence((seed, epoch, index))
+    if global_generators:  # processes start with the same state, and would all draw the same numbers
+        words = mixed.spawn(1)[0].generate_state(8)
+        np.random.seed(words)
+        random.seed(words.tobytes())
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(int(words[0]))
+    key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
+    # Prefetching threads do not wait for the reader's turn, because they do not draw from the reader's numbers.
+    with settings(turn=None, space=HOST), replaying(Tensor(np.array([key, 0]))):
+        yield lambda: np.random.default_rng(mixed)
+
+
+def draw_seed() -> int:
+    """Draw a seed from snncell's random numbers, which `set_seed` makes repeatable."""
+    with settings(space=HOST):
+        return int(randint(0, 2**62, ()).item())
+
+
+def seed_or_draw(seed: int | None) -> int:
+    """Return the seed, or draw one if it is None."""
+    return draw_seed() if seed is None else seed
+
+
+def generator(seed: int | None, *key: int) -> np.random.Generator:
+    """A generator that depends only on the seed and the key; different keys give independent numbers."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_or_draw(seed), spawn_key=key)))
 
 
 # --- Slices of recordings ---------------------------------------------------------------------------------------------

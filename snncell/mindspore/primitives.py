@@ -17,7 +17,6 @@ from snncell.ops import (
     arithmetic as ar,
     base as new,
     gathering,
-    joining,
     linalg,
     random,
     reduce,
@@ -91,7 +90,7 @@ Argmax = _class_of("Argmax", reduce.argmax, _LastAxis)
 Assign = _class_of("Assign", assign, PrimitiveClass)
 Cast = _class_of("Cast", astype)
 Ceil = _class_of("Ceil", ar.ceil)
-Concat = _class_of("Concat", joining.concat, _Axis)
+Concat = _class_of("Concat", sh.concat, _Axis)
 Cos = _class_of("Cos", tr.cos)
 CumSum = _class_of("CumSum", reduce.cumsum, PrimitiveClass)
 Div = _class_of("Div", ar.div)
@@ -140,7 +139,7 @@ Softmax = _class_of("Softmax", reduce.softmax, _LastAxis)
 Softplus = _class_of("Softplus", activation.softplus)
 Sqrt = _class_of("Sqrt", tr.sqrt)
 Square = _class_of("Square", tr.square)
-Stack = _class_of("Stack", joining.stack, _Axis)
+Stack = _class_of("Stack", sh.stack, _Axis)
 Sub = _class_of("Sub", ar.sub)
 Tanh = _class_of("Tanh", tr.tanh)
 Transpose = _class_of("Transpose", sh.transpose)
@@ -198,7 +197,7 @@ class Split(PrimitiveClass):
     def __call__(self, x: Any) -> tuple[Tensor, ...]:
         tensor, count = as_tensor(x, "Split"), self.options["output_num"]
         axis = as_axis(self.options["axis"], tensor.ndim, "Split")
-        return joining.split(tensor, [tensor.shape[axis] // count] * count, axis)
+        return sh.split(tensor, [tensor.shape[axis] // count] * count, axis)
 
 
 class Conv2D(PrimitiveClass):

@@ -17,7 +17,6 @@ from snncell.ops.fft import *
 from snncell.ops.gathering import *
 from snncell.ops.indexing import *
 from snncell.ops.jacobians import *
-from snncell.ops.joining import *
 from snncell.ops.linalg import *
 from snncell.ops.loss import *
 from snncell.ops.norms import *

@@ -13,9 +13,8 @@ from snncell.base.arguments.kinds import NotNegative, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.arithmetic import abs, logical_and, maximum, minimum, mul, sign, sub, where
 from snncell.ops.base import Grads, as_axis, as_float, as_tensor, elementwise
-from snncell.ops.joining import split
 from snncell.ops.reduce import softmax
-from snncell.ops.shape import reshape
+from snncell.ops.shape import reshape, split
 from snncell.ops.transcendental import erf, exp, expm1, log1p, sigmoid, square, tanh
 from snncell.tape.tensor import Tensor
 

@@ -11,8 +11,7 @@ from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run_scan as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_axis, as_int, astype
-from snncell.ops.joining import concat, stack, unstack
-from snncell.ops.shape import flip, moveaxis, reshape
+from snncell.ops.shape import concat, flip, moveaxis, reshape, stack, unstack
 from snncell.tape import structure
 from snncell.tape.hooks import Events, Note, NotedResults
 from snncell.tape.parameter import Parameter

@@ -13,7 +13,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Size
 from snncell.compiler.ir.product import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import joining, shape as sh
+from snncell.ops import shape as sh
 from snncell.ops.arithmetic import add, conj
 from snncell.ops.base import Grads, as_float, as_int, as_ints, as_tensor, astype, same_dtype
 from snncell.ops.event_lists import convolve_lists
@@ -320,7 +320,7 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSi
     places = _Places("unfold", tensor.shape[2:], kernel_size, dilation, padding, stride)
     (above, left), (n, channels) = places.padding, tensor.shape[:2]
     padded = pad(tensor, (left, left, above, above))
-    windows = joining.stack([padded[:, :, rows, columns] for rows, columns in places.slices], 2)
+    windows = sh.stack([padded[:, :, rows, columns] for rows, columns in places.slices], 2)
     size, count = len(places.slices), places.windows[0] * places.windows[1]
     return sh.reshape(windows, (n, channels * size, count))
 

@@ -18,7 +18,7 @@ from snncell.kernels.arrays import add_to_rows, take_from_rows
 from snncell.kernels.cuda import indexing
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
-from snncell.ops import arithmetic as ar, joining, shape as sh
+from snncell.ops import arithmetic as ar, shape as sh
 from snncell.ops.base import Grads, array_beside, as_axis, as_int, as_tensor, astype, primitive
 from snncell.tape.primitive import (
     EVERYWHERE,
@@ -309,7 +309,7 @@ def as_points(x: Tensor, indices: Any, name: str) -> tuple[Tensor, ...]:
         raise ShapeError(
             f"{name}: indices have shape {points.shape}; the last axis names positions along 1 to {x.ndim} axes of x."
         )
-    return joining.unstack(points, -1)
+    return sh.unstack(points, -1)
 
 
 def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:

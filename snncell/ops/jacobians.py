@@ -17,8 +17,7 @@ from snncell.errors import GradientError
 from snncell.ops.arithmetic import equal
 from snncell.ops.base import array_beside, astype
 from snncell.ops.control import vmap
-from snncell.ops.joining import stack, unstack
-from snncell.ops.shape import reshape, transpose
+from snncell.ops.shape import reshape, stack, transpose, unstack
 from snncell.tape import structure
 from snncell.tape.primitive import Composite, Primitive
 from snncell.tape.state import TRACING, Tape, record_on

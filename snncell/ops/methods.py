@@ -27,7 +27,6 @@ from snncell.ops import (
     base as new,
     gathering,
     indexing,
-    joining,
     linalg,
     norms,
     random,
@@ -191,7 +190,7 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     counts = sh.as_lengths(repeats)
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; pass one for each axis.")
-    return joining.tile(x, tuple(counts))
+    return sh.tile(x, tuple(counts))
 
 
 def select_method(x: Tensor, dim: int, index: int) -> Tensor:
@@ -442,9 +441,8 @@ _METHODS: dict[Any, str] = {
     reduce: "all amax amin any argmax argmax_with_value argmin argmin_with_value count_nonzero cummax cummin cumprod "
     "cumsum log_softmax logcumsumexp logsumexp mean nanmean nansum prod softmax std sum var",
     norms: "norm",
-    sh: "broadcast_to diagonal expand expand_dims flip moveaxis movedim permute ravel reshape squeeze swapaxes "
-    "swapdims transpose",
-    joining: "chunk diff narrow repeat_interleave roll split tile unbind unstack",
+    sh: "broadcast_to chunk diagonal diff expand expand_dims flip moveaxis movedim narrow permute ravel "
+    "repeat_interleave reshape roll split squeeze swapaxes swapdims tile transpose unbind unstack",
     linalg: "addbmm addmm addmv baddbmm bmm diag dot inner matmul matrix_power mm mv outer trace tril triu",
     gathering: "gather gather_elements gather_nd index_select",
     indexing: "argwhere index_fill index_put masked_fill masked_scatter masked_select nonzero scatter",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import arithmetic as ar, joining, reduce, shape as sh, transcendental as tr
+from snncell.ops import arithmetic as ar, reduce, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
@@ -152,4 +152,4 @@ def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
         squares = (reduce.sum(_squares(part)) for part in tensors)
         return tr.root(functools.reduce(ar.add, squares))
-    return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)
+    return norm(sh.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

@@ -31,8 +31,7 @@ from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, base as new
 from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
 from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
-from snncell.ops.joining import concat
-from snncell.ops.shape import reshape
+from snncell.ops.shape import concat, reshape
 from snncell.tape.primitive import Primitive, repeat_over_time, steps_of
 from snncell.tape.tensor import Tensor, on_device_of
 

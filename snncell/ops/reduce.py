@@ -20,7 +20,7 @@ from snncell.kernels import sums
 from snncell.kernels.cuda import functions as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic as ar, base as new, joining, shape as sh, transcendental as tr
+from snncell.ops import arithmetic as ar, base as new, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, Grads, as_axes, as_axis, as_float, as_number, as_tensor, astype, to_compute_dtype
 from snncell.ops.gathering import gather_elements
 from snncell.tape.primitive import Composite, Primitive, axis_behind_steps, with_axis_of_steps
@@ -118,7 +118,7 @@ def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     while rest.shape[-1] > 1:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
-        rest = joining.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
+        rest = sh.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
     with on_device_of(tensor):
         product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
     return sh.expand_dims(product, axes) if keepdims else product
@@ -340,11 +340,11 @@ def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple
     # operation, to any order, and never divides by an element, which may be 0.
     length, reach = xs[0].shape[axis], 1
     while reach < length:
-        heads, tails = zip(*(joining.split(x, [reach, length - reach], axis) for x in xs), strict=True)
-        earlier = [joining.split(x, [length - reach, reach], axis)[0] for x in xs]
+        heads, tails = zip(*(sh.split(x, [reach, length - reach], axis) for x in xs), strict=True)
+        earlier = [sh.split(x, [length - reach, reach], axis)[0] for x in xs]
         joined = join(*earlier, *tails)
         joined = joined if isinstance(joined, tuple) else (joined,)
-        xs = tuple(joining.concat(list(pair), axis) for pair in zip(heads, joined, strict=True))
+        xs = tuple(sh.concat(list(pair), axis) for pair in zip(heads, joined, strict=True))
         reach *= 2
     return xs
 

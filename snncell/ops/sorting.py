@@ -12,7 +12,7 @@ from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import indexing as rows
-from snncell.ops import arithmetic as ar, joining, shape as sh
+from snncell.ops import arithmetic as ar, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, not_empty, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
@@ -117,7 +117,7 @@ def topk(
     count = as_int(k, "topk", "k")
     if not 0 <= count <= tensor.shape[number]:
         raise ShapeError(f"topk: k={count} does not fit axis {number} of x, of shape {tensor.shape}.")
-    places = joining.narrow(argsort(tensor, number, largest), number, 0, count)
+    places = sh.narrow(argsort(tensor, number, largest), number, 0, count)
     return gather_elements(tensor, number, places), places
 
 
@@ -132,9 +132,9 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     tensor = not_empty(x, axis, "median")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
     order, last = argsort(line, number), line.shape[number] - 1
-    places = joining.narrow(order, number, last // 2, 1)
+    places = sh.narrow(order, number, last // 2, 1)
     if tensor.dtype.is_float:  # NaN comes last
-        final = joining.narrow(order, number, last, 1)
+        final = sh.narrow(order, number, last, 1)
         places = ar.where(ar.isnan(gather_elements(line, number, final)), final, places)
     values = gather_elements(line, number, places)
     if axis is None:
@@ -171,7 +171,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         kept = sh.swapaxes(value, number, -1)
         whole = kept if keepdims else sh.squeeze(kept, number)
         results.append(sh.reshape(whole, (1,) * tensor.ndim) if axis is None and keepdims else whole)
-    return joining.stack(results) if shares.ndim else results[0]
+    return sh.stack(results) if shares.ndim else results[0]
 
 
 # --- Search and unique elements ---------------------------------------------------------------------------------------

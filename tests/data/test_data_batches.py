@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from snncell import Tensor, data, ops
-from snncell.data.random_numbers import takes_rng
-from snncell.data.transforms.base import by_batches
+from snncell.data.samples import takes_rng
+from snncell.data.transforms import by_batches
 from snncell.errors import ArgumentError, ShapeError
 
 COUNT = 11

@@ -12,7 +12,7 @@ import pytest
 import snncell
 from snncell.data import EventCamera, Events, MovingDigits, digits
 from snncell.data.made import camera as made_camera
-from snncell.data.random_numbers import generator
+from snncell.data.samples import generator
 from snncell.errors import ArgumentError, ArgumentTypeError, CallError, ShapeError, TensorIndexError
 
 

@@ -13,7 +13,7 @@ import pytest
 import snncell
 from snncell import data
 from snncell.data import Events
-from snncell.data.transforms.base import takes_rng
+from snncell.data.samples import takes_rng
 from snncell.errors import ArgumentError, CallError
 
 Array = np.ndarray[Any, Any]

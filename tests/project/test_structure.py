@@ -175,7 +175,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "ops": [
         {"base"},
         {"shape"},
-        {"arithmetic", "event_lists", "fft", "joining"},
+        {"arithmetic", "event_lists", "fft"},
         {"control", "gathering", "transcendental"},
         {"jacobians", "padding", "reduce", "sorting"},
         {"activation", "linalg", "norms", "random"},
@@ -238,18 +238,19 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "energy": [{"counts", "hardware"}, {"estimate"}],
     "monitoring": [{"layers"}, {"recorder"}, {"monitor"}],
     "data": [
-        {"binning", "random_numbers", "workers"},
+        {"binning", "workers"},
         {"events"},
         {"formats", "frames"},
-        {"samples", "transforms"},
-        {"cache", "datasets", "loader", "made", "splits"},
+        {"samples"},
+        {"transforms"},
+        {"cache", "datasets", "loader", "made"},
     ],
     "data.formats": [
         {"reading"},
         {"aedat", "binary", "hdf5", "tables"},
     ],
     "data.made": [{"camera", "classification", "shd_like"}, {"memory"}],
-    "data.transforms": [{"base"}, {"arrays", "coordinates", "selection"}],
+    "data.transforms": [{"coordinates", "selection"}],
     "quantise": [
         {"quantiser", "integer"},
         {"grids", "lowering"},
@@ -265,7 +266,6 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"fit"},
         {"rate_finder"},
     ],
-    "sklearn": [{"network"}, {"estimators"}],
     "torch": [{"calls"}, {"module"}, {"fusing"}],
     "mindspore": [{"callbacks", "context", "metrics", "primitives", "training_cells"}, {"model"}],
     "nir": [

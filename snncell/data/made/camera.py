@@ -12,8 +12,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Lengths, NotNegative, Numbers, Size, Within
 from snncell.data.binning import RECORD
 from snncell.data.events import Events, sensor_of
-from snncell.data.random_numbers import Seed, generator
-from snncell.data.samples import position_of
+from snncell.data.samples import Seed, generator, position_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.numba.build import grain_of, kernel_for

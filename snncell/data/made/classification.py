@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import MOST, Count, Positive, Probability, Within
-from snncell.data.random_numbers import Seed, generator, seed_or_draw
+from snncell.data.samples import Seed, generator, seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row, strip, tail

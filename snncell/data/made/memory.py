@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Probability, Size, Within
 from snncell.data.made.classification import AtLeastTwo, Jitter
-from snncell.data.random_numbers import Seed, generator
+from snncell.data.samples import Seed, generator
 from snncell.errors import ArgumentError
 
 __all__ = ["adding_problem", "cue_accumulation", "delay_xor", "delayed_match", "pulse_order", "store_recall"]

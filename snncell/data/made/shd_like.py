@@ -13,8 +13,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Path, Within
 from snncell.base.signals import import_once
 from snncell.data.events import Events, events_of_columns
-from snncell.data.random_numbers import Seed, generator
-from snncell.data.samples import position_of
+from snncell.data.samples import Seed, generator, position_of
 from snncell.errors import ArgumentError, FileError
 
 __all__ = ["SHDLike", "write_shd_like"]

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, NotNegative, Positive, Probability
+from snncell.data import transforms as base
 from snncell.data.events import Events, has_rows
-from snncell.data.transforms import base
-from snncell.data.transforms.base import Array, Generator, RandomTransform, Transform
+from snncell.data.transforms import Array, Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, Positive
+from snncell.data import transforms as base
 from snncell.data.events import Events, has_rows
-from snncell.data.transforms import base
-from snncell.data.transforms.base import Generator, RandomTransform, Transform
+from snncell.data.transforms import Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
 from snncell.kernels.numba.build import kernel_for
 
