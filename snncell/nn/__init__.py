@@ -29,7 +29,6 @@ from snncell.nn.layers.rnn import *
 from snncell.nn.layers.sparse import *
 from snncell.nn.layers.spiking import *
 from snncell.nn.layers.state_space import *
-from snncell.nn.losses.regularisers import *
 from snncell.nn.losses.spike_times import *
 from snncell.nn.losses.spikes import *
 from snncell.nn.losses.standard import *

@@ -12,7 +12,6 @@ from snncell.base.arguments.names import export as _export
 from snncell.surrogate.base import *
 from snncell.surrogate.curves import *
 from snncell.surrogate.pieces import *
-from snncell.surrogate.wrappers import *
 from snncell.tape.state import smooth as smooth
 
 _export(globals())

@@ -1,4 +1,4 @@
-"""Surrogate, the base class of spike functions with surrogate gradients and learnable constants."""
+"""Surrogate, the base class of spike functions, and spike functions that change another one: Inclusive, Scaled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING
 from snncell.tape.tensor import Tensor
 
-__all__ = ["Surrogate"]
+__all__ = ["Inclusive", "Scaled", "Surrogate"]
 
 Constant = Annotated[float | Tensor, Own()]  # `check_constant` checks it
 
@@ -153,3 +153,95 @@ def check_spike_function(surrogate_function: Any, who: str) -> Any:
             f"one), for example surrogate.ATan(), not {show(surrogate_function)}."
         )
     return surrogate_function
+
+
+# --- spike functions around another one -------------------------------------------------------------------------------
+
+
+class Wrapper(Surrogate):
+    """Base class of wrappers: the gradient and the primitive of another spike function."""
+
+    surrogate_function: Any
+
+    def __init__(self, surrogate_function: Any, **constants: Any) -> None:
+        super().__init__(**constants)
+        given, who = surrogate_function, type(self).__name__
+        if not isinstance(given, Cell) or None in (getattr(given, "bprop", None), getattr(given, "primitive", None)):
+            raise ArgumentError(
+                f"{who}: surrogate_function must be a spike function with bprop and primitive, for example "
+                f"surrogate.ATan(), not {show(given)}."
+            )
+        self.surrogate_function = given
+
+    def _learned_parameters(self) -> Any:
+        return getattr(self.surrogate_function, "internal_params", ())
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return self.surrogate_function.bprop(x, out, dout)
+
+    def primitive(self, x: Tensor) -> Any:
+        return self.surrogate_function.primitive(x)
+
+
+class Inclusive(Wrapper):
+    """Fire at x >= 0 instead of x > 0, with the gradient and the primitive of another spike function.
+
+    Args:
+        surrogate_function: a spike function that fires if x > 0. Its construct is not used.
+    Inputs, Returns: x, the potential minus the threshold; 1 if x >= 0, else 0, in the shape and dtype of x.
+    Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
+    Spyx, the NIR document and snncell's spike functions fire above it.
+    Example:
+        >>> fires = snncell.surrogate.Inclusive(snncell.surrogate.ATan())
+        >>> print(fires(Tensor([-1.0, 0.0, 1.0])))
+        [0. 1. 1.]
+    """
+
+    def __init__(self, surrogate_function: Any) -> None:
+        super().__init__(surrogate_function)
+        inner = surrogate_function
+        while isinstance(inner, (Inclusive, Scaled)):
+            inner = inner.surrogate_function
+        if isinstance(inner, Surrogate) and type(inner).construct is not Surrogate.construct:
+            raise ArgumentError(
+                f"Inclusive: a {type(inner).__name__} has its own firing rule instead of a threshold. Use it directly."
+            )
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.greater_equal(x, 0).astype(x.dtype)
+
+
+class Scaled(Wrapper):
+    """Multiply the gradient of another spike function by a factor (gradient dampening).
+
+    A factor below 1 keeps gradients from growing over many time steps.
+
+    derivative: scale f'(x);  primitive: scale (f(x) - 1/2) + 1/2, with f the primitive of `surrogate_function`
+
+    Args:
+        surrogate_function: a spike function.
+        scale: the factor, a positive number; it is not learned.
+    Inputs, Returns: x, the potential minus the threshold; the spikes of `surrogate_function`.
+    Source: Bellec et al., NeurIPS 2018, as for `nn.ALIFNode`; their dampening factor is 0.3.
+    Elsewhere: the argument grad_scale of sinabs's surrogates.
+    Example:
+        >>> damped = snncell.surrogate.Scaled(snncell.surrogate.Triangle(), 0.3)
+        >>> print(grad(damped)(Tensor([0.0, 0.5, 1.0])))
+        [0.3  0.15 0.  ]
+    """
+
+    scale: float
+
+    def __init__(self, surrogate_function: Any, scale: Any = 1.0) -> None:
+        super().__init__(surrogate_function, scale=scale)
+        if isinstance(scale, (Tensor, Derived)):
+            raise ArgumentError(f"Scaled: scale must be a number, because it is not learned, not {scale!r}.")
+
+    def construct(self, x: Tensor) -> Any:
+        return self.surrogate_function.construct(x)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return self.surrogate_function.bprop(x, out, dout * self.scale)
+
+    def primitive(self, x: Tensor) -> Any:
+        return (self.surrogate_function.primitive(x) - 0.5) * self.scale + 0.5

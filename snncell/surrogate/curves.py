@@ -1,4 +1,4 @@
-"""Smooth surrogate gradients: sigmoids, bell curves, long and exponential tails, and an escape rate.
+"""Smooth surrogate gradients: sigmoids, bell curves, long and exponential tails, escape rate and stochastic spikes.
 
 `construct` is the step function of the forward pass, and `bprop` the surrogate gradient of the backward pass.
 `primitive` is an antiderivative of the surrogate gradient. `testing.check_bprop` and `surrogate.smooth()` use it.
@@ -15,12 +15,12 @@ from snncell.cell.cell import Cell
 from snncell.cell.fields import with_fields
 from snncell.cell.ranges import NOT_NEGATIVE, Range
 from snncell.dtype import float32, float64
-from snncell.surrogate.base import Constant, Surrogate, constant
+from snncell.surrogate.base import Constant, Surrogate, Wrapper, constant
 from snncell.tape.tensor import Tensor
 
 __all__ = [
     "ATan", "Algebraic", "Erf", "EscapeRate", "FastSigmoid", "Gaussian", "MultiGaussian", "NonzeroSignLogAbs",
-    "QPseudoSpike", "Sigmoid", "SoftSign", "SparseFastSigmoid", "SuperSpike", "Tanh",
+    "QPseudoSpike", "Sigmoid", "SoftSign", "SparseFastSigmoid", "StochasticSpike", "SuperSpike", "Tanh",
     "relusigmoid",
 ]  # fmt: skip
 
@@ -440,3 +440,36 @@ class EscapeRate(Surrogate):
 
     def primitive(self, x: Tensor) -> Tensor:
         return -ops.expm1(-ops.exp(self._logarithm(x)) * self.rate)
+
+
+class StochasticSpike(Wrapper):
+    """Stochastic firing (escape noise): fire with the probability given by another spike function's primitive.
+
+    construct: 1 with probability p(x), else 0;  primitive: p(x);  derivative: p'(x), the derivative of E[spike]
+
+    p is the primitive of `surrogate_function`, clipped to [0, 1]. For example, p is sigmoid(alpha x) for
+    Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
+
+    Each call and each time step draws new random numbers, which `set_seed` determines: the same eagerly, under jit and
+    in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is
+    not elementwise; the backward pass is one kernel.
+
+    Args:
+        surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().
+    Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
+    Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
+    Elsewhere:
+        Norse: method="logistic" with its k fires like StochasticSpike(Sigmoid(2 k)), but has no gradient.
+        SpikingJelly: PoissonPass() fires with probability x: StochasticSpike(StraightThrough()) of x - 1 / 2.
+    Example:
+        >>> snncell.set_seed(0)
+        >>> fires = snncell.surrogate.StochasticSpike(snncell.surrogate.Sigmoid(alpha=4.0))
+        >>> print(0.85 < fires(ops.ones(10000) * 0.5).mean().item() < 0.91)  # sigmoid(2) is 0.88
+        True
+    """
+
+    def __init__(self, surrogate_function: Any = None) -> None:
+        super().__init__(Sigmoid() if surrogate_function is None else surrogate_function)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.bernoulli(self.primitive(x)).astype(x.dtype)

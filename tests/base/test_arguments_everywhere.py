@@ -17,7 +17,7 @@ from snncell import Parameter, Tensor, data, monitoring, nn, ops, surrogate, tra
 from snncell.base.arguments.guard import plan_of
 from snncell.errors import ArgumentError, ArgumentTypeError, CallError, DeviceMemoryError, SnncellError
 from snncell.kernels.numba import build, files
-from snncell.nn.neurons.elsewhere import PRESETS
+from snncell.nn.neurons.convert import PRESETS
 
 PUBLIC = wrong_calls.public()
 SUBJECTS = [subject for subject in wrong_calls.subjects() if not subject.name.endswith("()")]

@@ -8,7 +8,7 @@ from test_neurons_like import INPUT, record_states
 
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.elsewhere import ABSENT, PRESETS, make_like
+from snncell.nn.neurons.convert import ABSENT, PRESETS, make_like
 
 HALF = {"tau_syn_inv": 500.0, "tau_mem_inv": 500.0}  # 1 / s: both decay by a half in each step
 CURRENT = [0.3, 0.45, 0.525, 0.8625, 0.43125, 0.21562, 1.35781, 0.82891]

@@ -13,7 +13,7 @@ from neuron_table import NEURONS
 import snncell
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.elsewhere import PRESETS
+from snncell.nn.neurons.convert import PRESETS
 from snncell.nn.neurons.variants import GATES
 from snncell.tape.parameter import assign_all
 

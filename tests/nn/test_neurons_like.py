@@ -11,7 +11,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.elsewhere import PRESETS, make_like
+from snncell.nn.neurons.convert import PRESETS, make_like
 from snncell.nn.neurons.variants import GATES
 
 INPUT = [0.6, 0.6, 0.6, 1.2, 0.0, 0.0, 2.5, 0.3]

@@ -12,7 +12,7 @@ from random_cases import seeds
 from test_neurons_like import record_states
 
 from snncell import Tensor, nn, ops
-from snncell.nn.neurons.elsewhere import PRESETS
+from snncell.nn.neurons.convert import PRESETS
 
 NEEDS = {
     "SpikingJelly": "spikingjelly.activation_based.neuron",

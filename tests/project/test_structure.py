@@ -183,12 +183,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"conv"},
         {"methods", "pool"},
     ],
-    "surrogate": [
-        {"base"},
-        {"curves", "pieces"},
-        {"wrappers"},
-    ],
-    "encode": [{"encoders"}, {"decoders"}],
+    "surrogate": [{"base"}, {"curves", "pieces"}],
     "testing": [
         {"problem"},
         {"bprops"},
@@ -212,20 +207,20 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"linear"},
         {"conv", "delays", "norm_over_time", "sparse", "state_space"},
     ],
-    "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
+    "nn.losses": [{"standard"}, {"spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],
-    "nn.rules": [{"recurrent_events", "stdp", "traced_step"}, {"eligibility"}, {"online"}, {"eventprop"}],
+    "nn.rules": [{"stdp", "traced_step"}, {"eligibility"}, {"online"}, {"eventprop"}],
     "nn.time": [{"axis"}, {"multistep"}, {"states"}],
     "common": [{"initializer"}],
     "nn.neurons": [
-        {"convert", "elsewhere"},
+        {"convert"},
         {"constants"},
         {"base"},
         {"current", "event_driven", "integrate", "sequences"},
         {"event_dense", "nonlinear", "variants"},
         {"presets"},
     ],
-    "nn.neurons.presets": [{"nir", "norse", "sinabs", "snntorch", "spikingjelly", "spyx"}],
+    "nn.neurons.presets": [{"nir", "norse", "sinabs", "snntorch", "spikingjelly"}],
     "report": [{"facts", "findings"}, {"training"}, {"activity", "probe"}, {"rules"}],
     "plot": [
         {"axes", "sources"},
@@ -528,9 +523,7 @@ def test_package_all_lists_every_name() -> None:
     assert all(hasattr(snncell, name) for name in snncell.__all__)
 
 
-@pytest.mark.parametrize(
-    "face", [snncell.nn, snncell.nn.neurons, snncell.surrogate, snncell.encode], ids=lambda face: face.__name__
-)
+@pytest.mark.parametrize("face", [snncell.nn, snncell.nn.neurons, snncell.surrogate], ids=lambda face: face.__name__)
 def test_subpackage_exports_and_lists_its_imports(face: Any) -> None:
     body = trees()[Path(face.__file__)].body
     lazy = [node for block in body if isinstance(block, ast.If) for node in block.body]  # for type checkers
@@ -624,7 +617,7 @@ LONG_FUNCTIONS = {
     "kernels.intrinsics.panels._row_tile": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "data.made.classification.randman": "two thirds of it say what each argument means",
     "data.formats.read_events": "most of it is the table of formats, and what each argument means",
-    "encode.encoders.latency": "two thirds of it say what each argument means, in two conventions",
+    "encode.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
     "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",

@@ -15,10 +15,9 @@ from snncell.cell.ranges import FINITE, Range, one_of, quote_value
 from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.elsewhere import frameworks_with
+from snncell.nn.neurons.convert import frameworks_with
 from snncell.surrogate import relusigmoid
-from snncell.surrogate.base import check_spike_function
-from snncell.surrogate.wrappers import Inclusive, Wrapper
+from snncell.surrogate.base import Inclusive, Wrapper, check_spike_function
 from snncell.tape.tensor import Tensor
 
 # --- spike functions --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from snncell.cell.fields import shown_fields
 from snncell.cell.ranges import Derived
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.elsewhere import make_like
+from snncell.nn.neurons.convert import make_like
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 

@@ -21,8 +21,7 @@ from snncell.kernels.eventprop.solver import MOST_STEPS
 from snncell.kernels.eventprop.solver_adjoint import Simulation
 from snncell.kernels.space import HOST, Space
 from snncell.nn.neurons.event_driven import EventNeuron
-from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
-from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns
+from snncell.nn.rules.eventprop import RECURRENT_INIT, columns, float_dtype, times_of_inputs
 from snncell.nn.settings import Settings
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive

@@ -22,7 +22,6 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.eventprop import cuda as on_device, recurrent, spike_times as on_cpu
 from snncell.kernels.eventprop.adjoint import least_slope, send_back
 from snncell.kernels.space import DEVICE, IN_USE
-from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns
 from snncell.nn.settings import Settings
 from snncell.ops.base import as_tensor
 from snncell.tape.parameter import Parameter
@@ -218,6 +217,20 @@ def _(*_: Any, **__: Any) -> Sequence[Any]:
 # --- the layer --------------------------------------------------------------------------------------------------------
 
 NEARLY = 2.0**-40  # relative difference that is added to equal time constants
+
+
+RECURRENT_INIT = field(
+    None,
+    meaning="if given, each spike of a neuron also arrives at all neurons of the layer, with the weight "
+    "recurrent_weight (out_channels, out_channels), of which this is the initial value. A neuron is silent after its "
+    "K-th spike, so choose `spikes` large enough: a neuron whose last time is not inf may have sent too few spikes",
+    keep=False,
+)
+
+
+def columns(of_inputs: Tensor, of_neurons: Tensor | None) -> Tensor:
+    """The weights or delays of a layer with a column per neuron, (N_in, N), or (N_in + N, N) with recurrent ones."""
+    return of_inputs.T if of_neurons is None else ops.concat([of_inputs.T, of_neurons.T])
 
 
 def float_dtype(dtype: Any, who: str) -> dtypes.DType:

@@ -18,5 +18,4 @@ from snncell.nn.neurons.presets import (
     sinabs as sinabs,
     snntorch as snntorch,
     spikingjelly as spikingjelly,
-    spyx as spyx,
 )

@@ -6,9 +6,8 @@ from typing import Any
 
 from snncell.base.arguments.kinds import Constant, Positive
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.convert import positive, steps_from_seconds
+from snncell.nn.neurons.convert import FrameworkSettings, positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import FrameworkSettings
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode
 from snncell.surrogate import ATan
 

@@ -9,9 +9,8 @@ from snncell.base.arguments.kinds import Constant
 from snncell.cell.ranges import one_of
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
-from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
+from snncell.nn.neurons.convert import FrameworkSettings, absent, decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
-from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode
 from snncell.nn.neurons.nonlinear import AdExNode, IzhikevichNode
 from snncell.nn.neurons.variants import ALIFNode, RefractoryLIFNode

@@ -11,13 +11,12 @@ from snncell.cell.ranges import DECAY, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Counting, Neuron
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.convert import decay_from_tau
+from snncell.nn.neurons.convert import FrameworkSettings, absent, decay_from_tau
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
-from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.variants import ALIFNode
 from snncell.surrogate import PiecewiseExp, Scaled
-from snncell.surrogate.wrappers import Inclusive, Wrapper
+from snncell.surrogate.base import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
 
 # --- steps that differ from those of the library ----------------------------------------------------------------------

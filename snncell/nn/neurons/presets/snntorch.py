@@ -1,4 +1,4 @@
-"""Presets of snnTorch 1.0."""
+"""Presets of snnTorch 1.0, and of Spyx 1.0, which follows its conventions in JAX."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from snncell import ops
 from snncell.base.arguments.kinds import Constant
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.convert import decay_from_rate, positive
+from snncell.nn.neurons.convert import FrameworkSettings, absent, decay_from_rate, euler_from_decay, positive
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
-from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
-from snncell.nn.neurons.integrate import LeakyNode
-from snncell.surrogate import ATan
+from snncell.nn.neurons.integrate import LeakyNode, LINode
+from snncell.nn.neurons.variants import ALIFNode
+from snncell.surrogate import ATan, FastSigmoid
 from snncell.tape.tensor import Tensor
 
 # --- steps that differ from those of the library ----------------------------------------------------------------------
@@ -244,3 +244,51 @@ Lapicque.preset(
     "beta R C time_step threshold spike_grad inhibition learn_threshold reset_mechanism",
     torch_lapicque,
 )
+
+# --- Spyx -------------------------------------------------------------------------------------------------------------
+
+absent(
+    "spyx",
+    hidden_shape="a neuron takes the shape of its input.",
+    layer_shape="a neuron takes the shape of its input.",
+    rngs="decay factors are not drawn at random: pass them as numbers or arrays.",
+    PopulationCode="num_classes of nn.CERateLoss, CECountLoss and MSECountLoss sums the neurons of a class; Spyx "
+    "sums over classes, and over samples.",
+)
+
+
+class SpyxCuba(CubaLIFNode):
+    """CuBaLIF: the previous spike is subtracted before the potential decays, so the amount decays too."""
+
+    def _resets_at_end(self) -> bool:
+        return False
+
+
+class Spyx(FrameworkSettings):
+    """Settings of Spyx's neurons; the decay factors have no defaults."""
+
+    framework = "spyx"
+    alpha: Constant
+    beta: Constant
+    gamma: Constant
+    threshold: Constant = 1.0
+    activation: Any = None
+
+
+def spyx_firing(p: Spyx) -> dict[str, Any]:
+    """Options of the spike: spike and reset come one step after the potential crosses the threshold."""
+    surrogate = FastSigmoid(25.0) if p.activation is None else p.activation
+    return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}
+
+
+preset, END = Spyx.preset, " threshold activation"
+preset("IFNode", END, lambda p: LeakyNode(1.0, **spyx_firing(p)))  # LeakyNode, whose spike has the size 1
+preset("LeakyNode LIFNode", "beta" + END, lambda p: LeakyNode(p.beta, **spyx_firing(p)))
+# The states of CuBaLIF are (V, I).
+preset("LIFNode.CuBaLIF CubaLIFNode", "alpha beta" + END, lambda p: SpyxCuba(p.alpha, p.beta, **spyx_firing(p)))
+preset(
+    "ALIFNode",
+    "beta gamma" + END,
+    lambda p: ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **spyx_firing(p)),
+)
+preset("LINode", "beta", lambda p: LINode(euler_from_decay(p.beta), decay_input=False), beta=0.8)

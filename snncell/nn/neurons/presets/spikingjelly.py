@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant
+from snncell.nn.neurons.convert import FrameworkSettings, absent
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode, ParametricLIFNode
 from snncell.nn.neurons.nonlinear import AdaptiveQIFNode, EIFNode, QIFNode
 from snncell.nn.neurons.variants import CLIFNode, ILIFNode, KLIFNode, ResonateNode
