@@ -12,12 +12,13 @@ steps of a segment, and then for the backward steps.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.event_products import BOUNDS, EventGather, EventScatter
+from snncell.compiler.backends.event_products import BOUNDS, Arrays, EventGather, EventScatter
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.operations import Sum, is_elementwise
@@ -137,6 +138,7 @@ class CPULoop(LoopBackend):
         taken = [value for value in results_of(*products) if value.shape in self.shapes]
         numbers = {value: (self.input_sequences.index(value), block.of(value)) for value in taken}
         self.gather = EventGather(numbers, by_rows=bool(self.products))
+        self.fused: EventGather | EventScatter | None = self.scatter if own else self.gather if numbers else None
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
         """Choose the sums over axes that the kernel computes block by block. The other sums over axes run after the
@@ -148,7 +150,7 @@ class CPULoop(LoopBackend):
         for one in schedule.parts.reductions:
             x = one.inputs[0]
             if isinstance(one.op, Sum) and x in self.summed:
-                own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
+                own, elements = block_sum(x.shape, one.attrs["axis"]), self._block * self.widths[self.block.of(x)]
                 # The elements of a block are not contiguous if products are scattered or gathered.
                 rows = own.outer if self.scatter or self.gather else own.rows(elements)
                 if own.is_worthwhile(elements, rows):
@@ -242,7 +244,13 @@ class CPULoop(LoopBackend):
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """Run the kernel."""
         last = [self._empty(value) for value in self.carry]
-        near = {instruction.inputs[-1]: instruction for instruction in self.scatter.events(known)}
+        if (fused := self.fused) is None:
+            block, blocks, added = self._block, -(-self.units // self._block), 0
+            operands, grads, near = list[Any](), Arrays(), Arrays()
+        else:
+            shape = fused.block(known, self.units, self._block)
+            block, blocks, added = shape[0], fused.blocks(shape, self.units), fused.additions(known)
+            operands, grads, near = fused.operands(known, shape)
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
             both = self._empty(after, steps + 1)
@@ -250,9 +258,7 @@ class CPULoop(LoopBackend):
             ys[before], ys[after] = (both[1:], both[:-1]) if self.backwards else (both[:-1], both[1:])
         sums = [self._empty(value) for value in self.totals]
         stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
-        how = self.scatter if self.scatter else self.gather
-        block = how.block(known, self.units, self._block())
-        arguments: list[Any] = [steps, self.units, block[0], self.every]
+        arguments: list[Any] = [steps, self.units, block, self.every]
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
@@ -261,23 +267,19 @@ class CPULoop(LoopBackend):
             arguments += rows_array(self._expanded(value, array_to_compute(value, known), steps), steps)
         for value in self.fixed:
             arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
-        arguments += self.gather.operands(known, block)
-        operands, grads = self.scatter.operands(known, block)
         arguments += operands
         checkpoints = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
         arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in checkpoints]
-        blocks = how.blocks(block, self.units) if self.units else 0
-        parts = self._parts(blocks)
+        parts = self._parts(blocks if self.units else 0)
         if self.units:
-            arrays = {value: self.scatter.scratch(instruction, known, block) for value, instruction in near.items()}
-            results = [arrays[value] if value in arrays else ys[value] for value in self.sequences]
+            results = [near[value] if value in near else ys[value] for value in self.sequences]
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])
-            work = steps * self.units * self.cost + how.additions(known) // PRODUCTS_PER_ELEMENT
+            work = steps * self.units * self.cost + added // PRODUCTS_PER_ELEMENT
             grain = int(blocks > 1 and work >= PARALLEL_SIZE)
             self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *parts, *stored)
         totals = {value: x.reshape(value.shape) for value, x in zip(self.totals, sums, strict=True)}
-        totals |= self._sums_of_blocks(parts, block[0])
+        totals |= self._sums_of_blocks(parts, block)
         return (
             [array_to_store(value, x) for value, x in zip(self.carry, last, strict=True)],
             {value: array_to_store(value, y, steps) for value, y in ys.items()},
@@ -314,15 +316,16 @@ class CPULoop(LoopBackend):
 
     def describe(self, steps: int) -> str:
         """Describe for `explain` how the loop runs."""
-        parallel = self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
+        parallel = self.units > self._block and steps * self.units * self.cost >= PARALLEL_SIZE
         threads = "all threads" if parallel else "one thread"
         unit = "rows" if self.products else "elements"
-        return f"one kernel, {threads}, {steps} steps, {self.units} {unit} in blocks of {self._block()}"
+        return f"one kernel, {threads}, {steps} steps, {self.units} {unit} in blocks of {self._block}"
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernel as arguments of `build`, or nothing if there are no elements to compute."""
         return [(self.name, self.source, self.signature)] if self.units else []
 
+    @cached_property
     def _block(self) -> int:
         # The size of a block must not depend on the number of threads, because the bits of the results depend on it.
         if self.products:

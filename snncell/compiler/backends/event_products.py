@@ -27,6 +27,8 @@ from snncell.kernels.products.gathers import (
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
+Arrays = dict[Value, Any]
+
 # The rows and columns of a block of a kernel over elements: a block is several rows, or a part of one.
 GATHER_HEAD = (
     "samples = n // width",
@@ -128,10 +130,10 @@ class EventGather:
         strip = min(*(product.strip for product in rows), max(NARROW, units // LEAST_BLOCKS // NARROW * NARROW))
         return strip, width, max(1, LEAST_ELEMENTS // width) if strip == width else 1
 
-    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> list[Any]:
-        """The values of `arguments`."""
+    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], Arrays, Arrays]:
+        """The values of `arguments`, and two empty results, because only `EventScatter` has them."""
         strip, *sizes = block
-        operands: list[Any] = sizes if self.values and not self.by_rows else []
+        operands: list[Any] = [] if self.by_rows else sizes
         for value in self.values:
             product, dtype = known[value], kind_of(value).dtype
             if isinstance(product, RowsOfEvents):
@@ -141,7 +143,7 @@ class EventGather:
             else:
                 nothing = [np.zeros(1, kind) for kind in (np.int16, dtype, np.int64, np.int32, dtype)]
                 operands += [-1, 0, *nothing]
-        return operands
+        return operands, {}, {}
 
     def blocks(self, block: tuple[int, int, int], units: int) -> int:
         """The number of blocks."""
@@ -283,15 +285,13 @@ class EventScatter:
         """The number of strips."""
         return -(-block[1] // block[0])
 
-    def scratch(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
-        """A scratch array for the rows of a block, in the place of the sequence: one row per strip."""
-        out = instruction.outputs[0]
-        return empty((self.blocks(block, 0), known[out].held * known[out].group * block[0]), kind_of(out).dtype)
-
-    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
-        """The values of `arguments`, and the gradients that the kernel fills."""
-        operands: list[Any] = [block[1]] if self.products else []
-        grads, found = {}, self.events(known)
+    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], Arrays, Arrays]:
+        """The values of `arguments`, the gradients that the kernel fills, and the scratch arrays that it fills instead
+        of sequences: each has a row per strip, for the rows of a block.
+        """
+        operands: list[Any] = [block[1]]
+        grads, near, found = Arrays(), Arrays(), self.events(known)
+        strips = self.blocks(block, 0)
         for instruction, _ in self.products:
             (out,) = instruction.outputs
             dtype, events = kind_of(out).dtype, found.get(instruction)
@@ -302,8 +302,9 @@ class EventScatter:
             grads[out] = empty(out.shape, dtype)
             operands += [events.inner, events.held, events.group, int(events.values.size > 1)]
             operands += [events.firsts, events.rows, events.values]
-            operands += [empty((self.blocks(block, 0), events.inner * block[0]), dtype), grads[out]]
-        return operands, grads
+            operands += [empty((strips, events.inner * block[0]), dtype), grads[out]]
+            near[instruction.inputs[-1]] = empty((strips, events.held * events.group * block[0]), dtype)
+        return operands, grads, near
 
     def additions(self, known: dict[Value, Any]) -> int:
         """The number of elements that are added."""
