@@ -1,12 +1,12 @@
 """Templates of CPU loops, as source text: `map`, `reduce` along rows, columns or all axes, and `scan` over time.
 
-A template takes the statements of a body and returns the lines of a function's body. Index variables are p0, p1, ...;
-the sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function runs its units (rows, blocks or
-strips) from `start` to `stop`. A unit gives the same result on one thread or on several, so the bits do not depend on
-the number of threads.
+A template takes the statements for one element and returns the lines of a function's body. Index variables are p0, p1,
+...; the sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function runs its units (rows,
+blocks or bands of columns) from `start` to `stop`. The threads share the units. Each unit is computed by one thread in
+a fixed order, so the bits do not depend on the number of threads.
 
 A sum has two levels, as in `kernels/sums.py`: at most NEAR terms are added in their own dtype, in the vectors of the
-innermost loop. These partial sums are then added to sums of a wider dtype, `far0`, ...
+innermost loop. These partial sums are then added to sums of a wider dtype, named `far0`, `far1`, ...
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reduced(NamedTuple):
     def compensated(self, total: str, lost: str) -> list[str]:
         """Statements for Kahan summation: add the term to `total`, corrected by `lost`, the rounding error so far.
 
-        It is used on devices, where float64 is slow. If the sum is infinite, `lost` is 0.
+        GPUs use it instead of a wider dtype, because float64 is slow there. If the sum is infinite, `lost` is 0.
         """
         return [
             f"term = {self.cast}({self.term} - {lost})",
@@ -173,8 +173,9 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
 def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along several axes, including the first and the last: slices of the first axis, then their results.
 
-    Each slice is a unit, and stores one partial result per result; the final call sums them in order. A slice is
-    contiguous in memory. One channel of many images is not, so a unit per channel would read memory in jumps.
+    Each slice is a unit, and stores a partial sum for each result; the final call adds them in order. For example, the
+    sums of each channel over images and pixels have a unit per image, which is contiguous in memory. A unit per channel
+    would read memory in jumps.
     """
     first, *rest = along
     count = " * ".join(f"n{axis}" for axis in axes_left) or "1"
@@ -233,11 +234,12 @@ def scan_loop(
     around: Sequence[str] = (),
     after: Sequence[str] = (),
 ) -> list[str]:
-    """A loop over time: for each block of units, run all steps before the next block, so that its state stays in cache.
+    """A loop over time: each block of neurons runs all steps before the next block, so that its state stays in cache.
 
-    `prepare` is the prologue of block number `part` and sets its bounds (`BLOCKS`), and `finish` is its epilogue. In
-    `step`, `turn` counts the executed steps, and `t` is the index in the sequences, which decreases if `backwards`.
-    `around` are lines that end with a loop header over parts of a block, and `after` are lines after that loop.
+    `prepare` are the lines before the steps of block number `part`; they also set its bounds (`BLOCKS`). `finish` are
+    the lines after the steps. In `step`, `turn` counts the executed steps, and `t` is the index in the sequences, which
+    decreases if `backwards`. `around` are lines that end with a loop header over parts of a block, and `after` are
+    lines after that loop.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
     lines = [*prepare, "for turn in range(steps):", *indent([place, *step]), *finish]

@@ -9,13 +9,13 @@ plain arithmetic without branches or calls. LLVM turns their conditional express
 around them, which then take 0.2 to 0.6 ns (`benchmarks/mathematics.py`). Each accepts every float32 (denormal numbers,
 signed zeros, infinities, NaN) and is within 0.6 units in the last place of the exact result, `exp` within 1.01. This
 was measured on every float32, and the tests sweep over them. `<name>_f8` for float64 is libm's, and so are sin and cos,
-because reducing a large angle needs 2 / pi to 150 bits.
+because reducing a large angle needs 2 / pi to 150 bits. Loops over many neurons in float64 use `vector_exp_f8`.
 
-`exp` is computed in float32, which is fastest because its result is a product. The others are computed in float64 and
-rounded once. A register then has half as many elements, but intermediate rounding errors do not matter, and no number
-is denormal. Polynomials are minimax approximations of the relative error, which is noted at each (Remez exchange; for
-`erf`, a quotient by reweighted least squares). Even and odd powers are summed separately, which halves the dependency
-chain. Nothing relies on fused multiply-add: without `fastmath`, LLVM contracts nothing.
+`exp` is computed in float32, which is fastest because its result is a product. The other functions are computed in
+float64 and rounded once. A register then has half as many elements, but intermediate rounding errors do not matter, and
+no number is denormal. Polynomials are minimax approximations (Remez exchange; for `erf`, a quotient by reweighted least
+squares). The comment at each gives its relative error. Even and odd powers are summed separately, which halves the
+dependency chain. Nothing relies on fused multiply-add, because LLVM does not form it without `fastmath`.
 
 Sources: J.-M. Muller, Elementary Functions: Algorithms and Implementation (3rd edition, 2016), on additive argument
 reduction and minimax approximation; S. Moshier, Cephes, expf.c, for the two parts of log 2.
@@ -97,7 +97,7 @@ _LN2_LOW = np.float32(-2.1219444e-4)  # log 2 - _LN2_HIGH
 _EXP_HIGH = np.float32(89)  # e**89 overflows; e**-104 is less than half of the smallest denormal number
 _EXP_LOW = np.float32(-104)
 
-# (e**r - 1 - r) / r**2 for |r| <= log(2) / 2; the error is 2**-28.3 relative to e**r.
+# Coefficients of (e**r - 1 - r) / r**2 for |r| <= log(2) / 2; the error is 2**-28.3 relative to e**r.
 _E2 = np.float32(0.49999993)
 _E3 = np.float32(0.1666652)
 _E4 = np.float32(0.04166839)
@@ -124,11 +124,34 @@ def exp_f4(x: Any) -> Any:
     return power * first * second
 
 
-# In the functions below e**x = 2**z = 2**n 2**r with z = x / log 2, n = round(z) and r = z - n, and 2**r is
-# (a + r) / (a - r) with a = r / tanh(r log(2) / 2). Because a is even in r, few terms are enough. If the result is a
-# quotient anyway, this division is merged into it.
+_LN2_HIGH_F8 = 0.6931471803691238  # 32 bits, so that its product with n is exact
+_LN2_LOW_F8 = 1.9082149292705877e-10
+_SMALLEST_F8 = -708.0  # below, e**x is denormal, and the result is 0
 
-# a for |r| <= 1/2, in powers of r**2; 2**-29.1.
+
+@inline
+def vector_exp_f8(x: Any) -> Any:
+    """e**x in float64 for x up to 709, in plain arithmetic; in loops, libm's `exp_f8` takes ten times as long.
+
+    e**x = 2**n e**r with n = round(x / log 2) and |r| <= log(2) / 2. The polynomial is the Taylor series up to r**13,
+    with a next term below 2**-57. The result is within two units in the last place.
+    """
+    rounded = np.float64(x * _LOG2_E + _ROUND)
+    n = rounded - _ROUND
+    r = (x - n * _LN2_HIGH_F8) - n * _LN2_LOW_F8
+    q = r * r
+    even = 1 / 24 + q * (1 / 720 + q * (1 / 40320 + q * (1 / 3628800 + q * (1 / 479001600))))
+    odd = 1 / 6 + q * (1 / 120 + q * (1 / 5040 + q * (1 / 362880 + q * (1 / 39916800 + q * (1 / 6227020800)))))
+    power = 1.0 + (r + q * (0.5 + (q * even + r * odd)))
+    scale = bitcast(np.int64(np.int64(bitcast(rounded, np.int64) << _MANTISSA) + _ONE_BITS), np.float64)
+    return 0.0 if x < _SMALLEST_F8 else power * scale
+
+
+# In the following functions, e**x = 2**z = 2**n 2**r with z = x / log 2, n = round(z) and r = z - n. Here 2**r is
+# (a + r) / (a - r) with a = r / tanh(r log(2) / 2). Because a is even in r, few terms are enough. If the result is
+# itself a quotient, for example in sigmoid, one division computes both.
+
+# Coefficients of a for |r| <= 1/2, in powers of r**2; the relative error is 2**-29.1.
 _A0 = 2.8853900868940303
 _A1 = 0.11552416045768515
 _A2 = -0.0009211162491424734
@@ -159,9 +182,9 @@ def sigmoid_f8(x: Any) -> Any:
 
 @inline
 def _parts(t: Any, scale: Any) -> Any:
-    """Factors of exp and tanh of y = t scale log 2: numerator / first denominator is e**y - 1, / second is tanh(y / 2).
+    """Three numbers p, c, d with e**y - 1 = p / c and tanh(y / 2) = p / d, for y = t scale log 2.
 
-    They are (s - 1) a + (s + 1) r, a - r and (s + 1) a + (s - 1) r with s = 2**n. Near 0, where s is 1, the numerator
+    They are p = (s - 1) a + (s + 1) r, c = a - r and d = (s + 1) a + (s - 1) r with s = 2**n. Near 0, where s is 1, p
     is 2 r to the last place.
     """
     z = np.float64(t) * scale
@@ -200,7 +223,7 @@ _LN2 = 0.6931471805599453
 _TO_NEXT = np.int64(0x3FF0000000000000 - 0x3FE6A09E667F3BCD)  # from sqrt(1/2) to 1, in bits
 _ROUND_BIASED = _ROUND + 1023.0
 
-# log(1 + f) / f from sqrt(1/2) - 1 to sqrt(2) - 1; 2**-27.9.
+# Coefficients of log(1 + f) / f from sqrt(1/2) - 1 to sqrt(2) - 1; the relative error is 2**-27.9.
 _L0 = 0.9999999999592609
 _L1 = -0.49999988291314573
 _L2 = 0.33333325986760254
@@ -249,7 +272,7 @@ def log1p_f4(x: Any) -> Any:
 
 _ERF_HIGH = np.float32(3.92)  # erf is 1 in float32 from here on
 
-# erf(x) / x = N(u) / D(u) with u = x**2 up to 15.4; 2**-28.7.
+# Coefficients of erf(x) / x = N(u) / D(u) with u = x**2 up to 15.4; the relative error is 2**-28.7.
 _N0 = 1.1283791695195373
 _N1 = 0.1924561612127175
 _N2 = 0.05557614001166921
@@ -279,7 +302,7 @@ def erf_f4(x: Any) -> Any:
 
 _HALF_PI = 1.5707963267948966
 
-# atan(w) / w in u = w**2 up to 1; 2**-28.7.
+# Coefficients of atan(w) / w in u = w**2 up to 1; the relative error is 2**-28.7.
 _T0 = 0.9999999976311054
 _T1 = -0.3333328364887596
 _T2 = 0.19998266205758736
@@ -408,9 +431,8 @@ from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels import scalar as mathematics
 from snncell.kernels.intrinsics.broadcast import fill_broadcast, sum_broadcast
-from snncell.kernels.intrinsics.builtins import independent, least
+from snncell.kernels.intrinsics.builtins import heap, heap_rows, independent, least
 from snncell.kernels.intrinsics.elements import copy, fill, lanes, prefetch, row, strip, tail
-from snncell.kernels.intrinsics.memory import heap, heap_rows
 """
 
 

@@ -20,7 +20,7 @@ from snncell.base.arguments.kinds import Count, Own
 from snncell.base.signals import import_once
 from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
-from snncell.kernels.numba.progress import Listener, report_to
+from snncell.kernels.numba.code import Listener, report_to
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
 from snncell.plot.pictures import draw_picture

@@ -11,7 +11,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, train
-from snncell.kernels.numba import build as builder, progress, store
+from snncell.kernels.numba import build as builder, code, store
 from snncell.train.log import Bar
 
 Said = list[tuple[int, int, bool]]
@@ -28,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reports_of(function: Any, *arguments: Any) -> tuple[Said, bool]:
     """Return the reports while a function is called, and True if a kernel was built."""
     said: Said = []
-    listener = progress.Listener(lambda *words: said.append(words))
-    with progress.report_to(listener):
+    listener = code.Listener(lambda *words: said.append(words))
+    with code.report_to(listener):
         function(*arguments)
     return said, listener.take()
 
@@ -78,12 +78,12 @@ def test_only_kernels_without_stored_code_are_counted(folder: Path) -> None:
 
 def test_compilation_by_another_process_is_reported(folder: Path) -> None:
     said: Said = []
-    with progress.report_to(progress.Listener(lambda *words: said.append(words))):
-        progress.expect(["a", "b"])
-        progress.begin("a", elsewhere=True)
-        progress.begin("a")  # the other process gave up
-        progress.begin("c")  # an unexpected kernel
-    progress.begin("d")  # no listener
+    with code.report_to(code.Listener(lambda *words: said.append(words))):
+        code.expect_kernels(["a", "b"])
+        code.report_compilation("a", elsewhere=True)
+        code.report_compilation("a")  # the other process gave up
+        code.report_compilation("c")  # an unexpected kernel
+    code.report_compilation("d")  # no listener
     assert said == [(1, 2, True), (1, 2, False), (2, 3, False)]
     assert store.compiled_names() == set()
 
@@ -92,8 +92,8 @@ def test_threads_receive_reports_of_their_own_kernels() -> None:
     import threading
 
     said: Said = []
-    with progress.report_to(progress.Listener(lambda *words: said.append(words))):
-        other = threading.Thread(target=lambda: progress.begin("a"))
+    with code.report_to(code.Listener(lambda *words: said.append(words))):
+        other = threading.Thread(target=lambda: code.report_compilation("a"))
         other.start()
         other.join()
     assert said == []
@@ -132,8 +132,8 @@ def test_estimate_excludes_compilation_time(capsys: pytest.CaptureFixture[str]) 
         bar.bar.start_t = bar.bar.last_print_t = 0.0
         for number in range(20):
             if number in (0, 12):
-                progress.builds()
-                progress.begin(f"kernel {number}")
+                code.report_build()
+                code.report_compilation(f"kernel {number}")
                 now += 600.0  # ten minutes
             now += 2.0
             bar.step()
@@ -147,8 +147,8 @@ def test_estimate_excludes_compilation_time(capsys: pytest.CaptureFixture[str]) 
 
 def test_without_progress_bar_no_listener_is_registered() -> None:
     with Bar(3, 0, False) as bar:
-        assert not progress.listening()
+        assert not code.listening()
         bar.step()
     with Bar(3, 0, True):
-        assert progress.listening()
-    assert not progress.listening()
+        assert code.listening()
+    assert not code.listening()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
-from snncell.kernels.block_sums import block_sum
+from snncell.kernels.intrinsics.broadcast import block_sum
 from snncell.kernels.loops import SLACK
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.code import function_of

@@ -16,7 +16,7 @@ SOURCE = """
 import numpy as np
 
 from snncell.kernels.intrinsics import rows
-from snncell.kernels.intrinsics.memory import heap
+from snncell.kernels.intrinsics.builtins import heap
 
 
 def product(start, stop, count, inner, width, x, y, out):

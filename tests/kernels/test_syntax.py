@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from snncell.kernels.intrinsics.elements import row, tail
-from snncell.kernels.intrinsics.memory import heap, heap_rows
+from snncell.kernels.intrinsics.builtins import heap, heap_rows
 
 SIZE = 3
 TAU = 6.25

@@ -87,7 +87,7 @@ LOCAL: dict[tuple[str, str], str] = {
 INNER_FLOORS: dict[str, list[set[str]]] = {
     "kernels": [
         {"arrays"},
-        {"block_sums", "sums"},
+        {"sums"},
         {"loops"},
         {"intrinsics"},
         {"scalar", "numba"},
@@ -96,9 +96,9 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"products", "eventprop"},
         {"conv", "limits"},
     ],
-    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements", "memory"}, {"broadcast", "panels"}, {"rows"}],
+    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"broadcast", "panels"}, {"rows"}],
     "kernels.numba": [
-        {"files", "inference", "lowering", "native", "progress", "syntax"},
+        {"files", "lowering", "native", "syntax"},
         {"passes"},
         {"policy", "store"},
         {"code", "threads"},
@@ -118,7 +118,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"direct"},
     ],
     "kernels.eventprop": [
-        {"exponential", "spike_times"},
+        {"spike_times"},
         {"adjoint", "solver"},
         {"cuda", "recurrent", "solver_adjoint"},
         {"recurrent_solver"},

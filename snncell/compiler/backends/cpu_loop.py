@@ -26,7 +26,7 @@ from snncell.compiler.ir.program import results_of, values_in
 from snncell.compiler.schedule import LoopBackend, LoopSchedule, Phase, Stores, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
-from snncell.kernels.block_sums import BlockSum, block_sum
+from snncell.kernels.intrinsics.broadcast import BlockSum, block_sum
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products.gathers import RowsOfEvents

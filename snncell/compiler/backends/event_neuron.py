@@ -21,9 +21,7 @@ from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.program import Program, interpret
 from snncell.compiler.passes.simplify import canonical_program
 from snncell.errors import ArgumentError
-from snncell.kernels.eventprop.exponential import exponential
 from snncell.kernels.loops import LANES, indent
-from snncell.kernels.numba.code import source_of
 from snncell.kernels.scalar import LOOP
 from snncell.tape.state import TRACING, Value, settings
 from snncell.tape.tensor import Tensor, wrap
@@ -149,7 +147,7 @@ class EquationsOfNeuron:
             self._text("condition_back", "out", _back(condition, before, states), [*y, *p]),
             self._text("readout_back", "out", _back(readout, before, states), [*y, *p]),
             f"REFRACTORY = {int(refractory)}\nEXACT = {int(exact)}\n",
-            *([source_of(exponential), *self._extrema(methods, flow, p)] if exact else [INEXACT]),
+            *(self._extrema(methods, flow, p) if exact else [INEXACT]),
         ]
         head = file_head(self._instructions, more="from snncell.kernels.intrinsics.builtins import call_once, inline\n")
         self.source = "\n\n".join([head, *texts])
@@ -320,7 +318,7 @@ class EquationsOfNeuron:
         program = canonical_program(trace, [value for value in values if value is not None])
         statements, known = Statements(self._scalars), len(self._scalars)
         if self.exact and name in EXACT:
-            statements = _Literals(self._scalars, LOOP | {"exp": "exponential({0})"})
+            statements = _Literals(self._scalars, LOOP | {"exp": "mathematics.vector_exp_f8({0})"})
         for value, (array, place) in zip(program.inputs, elements, strict=True):
             statements.load(value, f"{array}[{place * LANES} + i]")
         # The only constants are zeros of gradients, because the constants of the neuron are inputs here.

@@ -23,7 +23,7 @@ from snncell.compiler.ir.program import (
 )
 from snncell.compiler.passes.separate_steps import is_cheap
 from snncell.compiler.passes.simplify import eliminate_dead_code
-from snncell.kernels.block_sums import block_sum
+from snncell.kernels.intrinsics.broadcast import block_sum
 from snncell.kernels.loops import block_of
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap

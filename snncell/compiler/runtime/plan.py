@@ -34,7 +34,7 @@ from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, Memory
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.numba.build import batch_sources, expect, prepare_batches
-from snncell.kernels.numba.progress import listening
+from snncell.kernels.numba.code import listening
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.parameter import Parameter, commit

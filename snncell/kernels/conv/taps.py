@@ -1,8 +1,8 @@
-"""Sums over the elements of a window, the taps, for one plane of an image: kernel functions of depthwise convolutions.
+"""Sums over the taps (elements) of a window, for one channel of an image: kernel functions of depthwise convolutions.
 
 A vector of results is a sum of vectors of the image, each times its weight. Vectors at the border of an image are
-loaded with a mask, because padding is not in memory. For the weight gradient, each tap has a vector of sums, and its
-lanes are added at the end.
+loaded with a mask, because padding is not in memory. For the weight gradient, each tap has a vector of sums; the caller
+adds its lanes at the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _loader(vectors: Vectors, taps: Taps, places: Any, blank: Any, sizes: Any, f
         place = builder.load(vectors.at(places, taps.window[0] + b))
         begin = builder.add(builder.mul(first, int_constant(taps.stride)), place)
         end = builder.add(builder.mul(builder.sub(columns, int_constant(1)), int_constant(taps.stride)), place)
-        # Mask the elements that no result needs: an infinite one, times a gradient of 0, would be NaN.
+        # Mask the elements that no result needs, because an infinite one times a gradient of 0 would be NaN.
         end = builder.add(end, int_constant(1))
         end = builder.select(builder.icmp_signed("<", end, width), end, width)
         parts = [builder.add(begin, int_constant(n * lanes)) for n in range(taps.stride)]

@@ -4,12 +4,14 @@ Two neighbouring results of a window of r elements, y[i] = sum over k of d[i + k
 
     y = A [(G g) * (B d)],    with matrices A (2, r + 1), G (r + 1, r), B (r + 1, r + 1),
 
-so they take r + 1 multiplications instead of 2 r. For two axes the transforms are applied along one axis and then the
-other. For example, four results of a 3x3 window take 16 multiplications instead of 36, and of a 5x5 window 36 instead
-of 100. The sums over channels come before A, so the transforms cost little if there are many channels.
+so they take r + 1 multiplications instead of 2 r. For two axes, the transforms are applied along one axis and then
+along the other. For example, four results of a 3x3 window take 16 multiplications instead of 36, and four of a 5x5
+window 36 instead of 100. Products are summed over channels before A is applied, so the transforms cost little if there
+are many channels.
 
-With a stride, y[i] = sum over k of d[i stride + k] g[k] is a sum of such correlations, one per phase of the stride. For
-example, two results of a window of three with stride 2 take 3 + 2 multiplications instead of 6.
+With a stride, y[i] = sum over k of d[i stride + k] g[k] is a sum of such correlations: one for each remainder of k
+divided by the stride (a phase). For example, two results of a window of three with stride 2 take 3 + 2 multiplications
+instead of 6.
 
 Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks" (2016), arXiv:1509.09308.
 """
@@ -34,7 +36,7 @@ Matrix = tuple[tuple[float, ...], ...]
 # number. For windows of five, these points have the smallest errors, less than twice the errors of a direct sum.
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 LONGEST = len(_POINTS)
-WIDE = 32  # bytes of a vector of channels, because a longer vector is not faster, and half empty for few channels
+WIDE = 32  # bytes of a vector of channels; a longer vector is not faster, and would be half empty for few channels
 
 
 class Transforms(NamedTuple):
@@ -127,8 +129,8 @@ def _transpose_factors(matrix: Matrix) -> Matrix:
 
 def channels_to_lanes(target: Any, places: Any, source: Any, channels: int, between: int, count: int) -> None:
     """Copy the first `count` elements of up to a vector of channels, `between` elements apart, to vectors.
-    Element p of all channels goes to vector `places[p]` of `target`, with zeros in the lanes of missing channels. The
-    number of places is `count` rounded up to whole vectors; the last ones should be the places of no elements.
+    Element p of all channels goes to vector `places[p]` of `target`, with zeros in the lanes of missing channels.
+    `places` has `count` entries, rounded up to whole vectors; the extra ones must name vectors without an element.
     """
     lanes = WIDE // target.dtype.itemsize
     for p in range(count):

@@ -85,7 +85,7 @@ class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
 @lowers(operator.getitem, "Elements", "Any")
 def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     pointer, kind = _element(context, builder, signature, operands), signature.args[0].dtype
-    if kind == types.boolean:  # Numba's code branches
+    if kind == types.boolean:  # Numba's own code for this has a branch
         byte = builder.load(pointer)
         return builder.icmp_unsigned("!=", byte, byte.type(0))
     return context.unpack_value(builder, kind, pointer)
@@ -109,7 +109,7 @@ class ArrayFields(NamedTuple):
 
 
 def open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    """The fields of the first argument."""
+    """The fields of the first argument of a call."""
     return ArrayFields(*(builder.extract_value(operands[0], place) for place in range(2)))
 
 

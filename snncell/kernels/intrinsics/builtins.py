@@ -1,8 +1,9 @@
-"""Intrinsics: functions with a Python body, and their own type and lowering to LLVM IR in compiled kernels.
+"""Intrinsics: functions with a Python body, and with their own typing and lowering to LLVM IR in compiled kernels.
 
-This module does not import Numba, because a kernel that is loaded from the cache needs neither Numba nor its IR
-builder. Therefore registrations wait in `PENDING` until a kernel is compiled. `least` and `bitcast` replace `min` and
-`view`: Numba compiles a function for each call of those, but one or two instructions for these.
+This module does not import Numba, because a kernel from the disk cache needs neither Numba nor its IR builder.
+Therefore registrations wait in `PENDING` until a kernel is compiled. Kernels call `least` and `bitcast` instead of
+`min` and `view`: Numba compiles a function for each call of `min` or `view`, but `least` and `bitcast` become one or
+two instructions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from snncell.base.signals import import_once
 
@@ -31,6 +34,7 @@ types: Any = LazyModule("numba.core.types")
 ir: Any = LazyModule("llvmlite.ir")
 llvm: Any = LazyModule("llvmlite.binding")
 cgutils: Any = LazyModule("numba.core.cgutils")
+array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
 
 # Registrations, in order, that `numba.passes.register_pending` passes on to Numba before it compiles a kernel.
 PENDING: list[tuple[Any, ...]] = []
@@ -45,8 +49,8 @@ def lowers(
     function: Callable[..., Any], *kinds: str, result: str | Callable[..., Any] | None = None
 ) -> Callable[[_F], _F]:
     """Decorate the lowering of a call: the function that emits its LLVM IR for arguments of these kinds.
-    A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result` is the type of the call, by
-    name or as for `declare_type`; leave it out if you have declared the type before.
+    A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result` is the type of the call: a
+    name, or a function as in `declare_type`. Leave it out if you have declared the type before.
     """
     if result is not None:
 
@@ -94,9 +98,9 @@ def least(a: Any, b: Any) -> Any:
 
 
 def independent(count: Any) -> Any:
-    """A range for an innermost loop whose iterations use different array elements, unless they only read them.
+    """A range for an innermost loop in which no iteration writes an array element that another iteration uses.
 
-    LLVM vectorises such a loop without a check whether arrays overlap, however many arrays it has.
+    LLVM vectorises such a loop without checks whether arrays overlap.
     """
     return range(count)
 
@@ -118,6 +122,66 @@ def _lower_least(context: Any, builder: Any, signature: Any, operands: Any) -> A
 @lowers(bitcast, "Number", "Any", result=lambda x, dtype: dtype.dtype)
 def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], context.get_data_type(signature.return_type))
+
+
+# --- Arrays on the heap, in kernels whose arrays do not fit on the stack ----------------------------------------------
+
+# A compiled kernel frees these arrays when it returns. A call in a loop frees its previous array first.
+# If memory runs out, the kernel returns an error code. Only kernels can allocate, not the functions that they call.
+
+CACHE_LINE = 64  # bytes; arrays are aligned to it
+
+
+def heap(count: int, kind: Any) -> Any:
+    """An uninitialised array of `count` elements."""
+    return np.empty(count, kind)
+
+
+def heap_rows(rows: int, count: int, kind: Any) -> Any:
+    """An uninitialised array with two axes."""
+    return np.empty((rows, count), kind)
+
+
+@lowers(heap, "Integer", "Any", result=lambda count, kind: array_types.ArrayPart(kind.dtype))
+def _lower_heap(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _allocated(context, builder, signature.return_type.dtype, _counts(context, builder, signature, operands)[0])
+
+
+@lowers(heap_rows, "Integer", "Integer", "Any", result=lambda rows, count, kind: array_types.Elements(kind.dtype, 2))
+def _lower_heap_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    shape = _counts(context, builder, signature, operands)
+    data = _allocated(context, builder, signature.return_type.dtype, builder.mul(*shape))
+    elements = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
+    return builder.insert_value(builder.insert_value(elements, data, 0), cgutils.pack_array(builder, shape), 1)
+
+
+def _counts(context: Any, builder: Any, signature: Any, operands: Any) -> list[Any]:
+    pairs = zip(operands[:-1], signature.args, strict=False)
+    return [context.cast(builder, count, kind, types.int64) for count, kind in pairs]
+
+
+def _allocated(context: Any, builder: Any, kind: Any, count: Any) -> Any:
+    byte, word, element = ir.IntType(8).as_pointer(), ir.IntType(64), context.get_data_type(kind)
+    malloc = cgutils.get_or_insert_function(builder.module, ir.FunctionType(byte, [word]), "malloc")
+    with builder.goto_entry_block():
+        place = builder.alloca(byte)
+        builder.store(byte(None), place)
+    builder.heap.append(place)
+    free(builder, place)
+    size = builder.mul(count, int_constant(context.get_abi_sizeof(element)))
+    memory = builder.call(malloc, [builder.add(size, int_constant(CACHE_LINE))])
+    builder.store(memory, place)
+    with builder.if_then(builder.icmp_unsigned("==", memory, byte(None)), likely=False):
+        builder.ret(ir.Constant(ir.IntType(32), -1))
+    address = builder.add(builder.ptrtoint(memory, word), int_constant(CACHE_LINE - 1))
+    return builder.inttoptr(builder.and_(address, int_constant(-CACHE_LINE)), element.as_pointer())
+
+
+def free(builder: Any, place: Any) -> None:
+    """Emit code that frees the memory at the address that is stored at `place`."""
+    byte = ir.IntType(8).as_pointer()
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [byte]), "free")
+    builder.call(function, [builder.load(place)])
 
 
 # --- SIMD vectors -----------------------------------------------------------------------------------------------------
@@ -210,11 +274,10 @@ class Vectors:
 
     def shuffled(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
         """Select lanes of two vectors, numbered from the first lane of `a` to the last of `b`."""
-        order = _int32_vector(lanes)
-        return self.builder.shuffle_vector(a, b, order)
+        return self.builder.shuffle_vector(a, b, _int32_vector(lanes))
 
     def either(self, *values: tuple[Any, Any]) -> Any:
-        """A phi node: the value that belongs to the predecessor block."""
+        """A phi node of pairs (value, block): the value of the block from which the present block was entered."""
         one = self.builder.phi(values[0][0].type)
         for value, block in values:
             one.add_incoming(value, block)
@@ -258,8 +321,10 @@ class Vectors:
         *,
         maybe_none: bool = False,
     ) -> list[Any]:
-        """Loop with `body(number, values)` for 0, step, ... below `count`; it returns the next loop-carried values.
-        The loop runs at least once, unless `maybe_none` allows a count of 0.
+        """Emit a loop of `body(number, values)` for the numbers 0, step, ... below `count`.
+
+        `values` are variables with the initial values `start`. The body returns their next values, and `loop` their
+        last ones. The loop runs at least once, unless `maybe_none` allows a count of 0.
         """
         builder = self.builder
         before, inside, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()

@@ -14,6 +14,8 @@ import numpy as np
 from snncell.kernels.intrinsics.builtins import (
     LazyModule,
     Vectors,
+    array_types,
+    cgutils,
     declare_type,
     inline,
     int_constant,
@@ -25,8 +27,6 @@ from snncell.kernels.intrinsics.builtins import (
 )
 from snncell.kernels.loops import BLOCK, LANES, SLACK
 
-cgutils: Any = LazyModule("numba.core.cgutils")
-array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
 extending: Any = LazyModule("numba.extending")
 numpy_support: Any = LazyModule("numba.np.numpy_support")
 
@@ -199,8 +199,7 @@ DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
 def arguments(kinds: str) -> Any:
     """A kernel function that unpacks all arguments from the address of the slots, as a tuple.
 
-    `kinds` has the dtype of each argument, and for an array the number of axes. For example, "int64 float32
-    float32[2]".
+    `kinds` has the dtype of each argument, and the number of axes of each array: for example, "int64 float32[2]".
     """
     every = [_kind_of(kind) for kind in kinds.split()]
     result = types.Tuple(every)
@@ -306,7 +305,7 @@ def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -
 def _vector_by_vector(
     function: Callable[..., Any], *kinds: str, result: Any = same_parts
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate `one(vectors, first, *operands, count)`, which emits the copy of one vector, from element `first` on."""
+    """Decorate `one(vectors, first, *operands)`, which emits the copy of the vector from element `first` on."""
 
     def register(one: Callable[..., None]) -> Callable[..., None]:
         @lowers(function, *kinds, result=result)
@@ -356,7 +355,7 @@ def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> An
 
 def move_between(target: Any, source: Any, first: int, low: int, high: int, count: int) -> None:
     """Copy `source[first + i]` to `target[i]` for i from `low` to `high`; `first` may be negative.
-    All other elements below `count` become zeros, and more up to the end of a vector.
+    All other elements up to `count`, rounded up to whole vectors, become zeros.
     """
     target[:count] = 0
     target[low:high] = source[first + low : first + high]
@@ -428,7 +427,7 @@ def _move_every_second_vector(vectors: Vectors, first: Any, target: Any, source:
 
 
 def repeat(target: Any, source: Any, count: int) -> None:
-    """Store the first element of the source `count` times, and more up to the end of a vector."""
+    """Fill `count` elements, rounded up to whole vectors, with the first element of the source."""
     target[:count] = source[0]
 
 
@@ -447,7 +446,7 @@ def _lower_repeat(context: Any, builder: Any, signature: Any, operands: Any) -> 
 
 
 def zero(target: Any, count: int) -> None:
-    """Store `count` zeros, and more up to the end of a vector."""
+    """Store zeros in `count` elements, rounded up to whole vectors."""
     target[:count] = 0
 
 

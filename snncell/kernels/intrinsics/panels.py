@@ -1,10 +1,10 @@
 """Register blocking: sums of rows and tiles of products in vector registers, where Numba would keep them in memory.
 
-A panel is a packed strip of a matrix with at most WIDTH columns: VECTORS registers of 64 bytes, or the same bytes in
-smaller registers. The sums of a row of the result stay in registers over all of its events. A tile of results stays in
-registers over all terms of its sums, so that each loaded operand is used in several products. A tile is split into as
-many parts as the registers require, which does not change its results. In Python, each function does the same with
-NumPy arrays.
+A panel is a packed strip of a matrix: its rows have at most VECTORS vectors of 64 bytes, each in one register or in
+several smaller ones. The sums of a row of the result stay in registers while all events of the row are added. A tile of
+results stays in registers over all terms of its sums, so that each loaded operand is used in several products. If the
+processor has too few registers, a tile is split, which does not change its results. In Python, each function does the
+same with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def bits_before(x: Any, first: Any, end: Any, rest: Any) -> Any:
 def add_rows(
     sums: Any, more: Any, values: Any, step: Any, places: Any, count: Any, panel: Any, stride: Any, vectors: Any
 ) -> None:
-    """Sum `count` rows of a panel, each times its value, in order; add them to `sums` if `more`, else overwrite it.
-    Values are `step` apart; a step of 0 uses one value for all rows. `sums` and each row, `stride` after the previous
-    one, have `vectors` vectors of elements, 1 to VECTORS.
+    """Sum `count` rows of a panel, each times its value, in order. Add the result to `sums` if `more`, else store it.
+    Values are `step` apart; a step of 0 uses one value for all rows. Rows of the panel are `stride` apart. `sums` and
+    each row have `vectors` vectors of elements, 1 to VECTORS.
     """
     width = vectors * lanes_of(panel.dtype)
     total = sums[:width] if more else np.zeros(width, panel.dtype)
@@ -202,7 +202,9 @@ def pack(
 def store(
     out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Copy `height` rows of sums, `stride` apart, to rows from `first` and columns from `low` of a result."""
+    """Copy `height` rows of sums, `stride` apart, to rows from `first` and columns from `low` of a result.
+    If `out_turned` is not 0, `out` is the transposed result.
+    """
     if out_turned != 0:
         _, m = out.shape
         turn(tail(flat(out), low * m + first), m, sums, stride, height, width, side)
@@ -215,7 +217,7 @@ def store(
 def fetch(
     sums: Any, stride: Any, out: Any, out_turned: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Copy them back from the result; the inverse of `store`."""
+    """Copy rows and columns of a result to the sums: the inverse of `store`."""
     if out_turned != 0:
         _, m = out.shape
         turn(sums, stride, tail(flat(out), low * m + first), m, width, height, side)
@@ -318,9 +320,9 @@ def multiply_rows(
 
 
 def _adder(rows: int) -> Callable[..., None]:
-    """A kernel function: `out[k, r] += sum over n, i of slopes[n, r, i] image[n, offsets[k] + i]`, four k, `rows` r.
-    Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16. There are
-    `images` n, with slopes `across` elements apart and images `between`.
+    """A kernel function: `out[k, r] += sum over n, i of slopes[n, r, i] image[n, offsets[k] + i]` for four k and `rows`
+    r. Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16. For the
+    `images` values of n, slopes are `across` elements apart and images `between`.
     """
 
     def add(
@@ -383,23 +385,16 @@ def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
     """Reduce each vector to the sum of its lanes; the sums of as many vectors as there are lanes form one vector."""
     near = 1
     while near < vectors.lanes:
-        # Fold pairs of vectors: lanes with this bit set get the second vector's sums, so each sum has half the terms.
-        order = [_lane(n, near, vectors.lanes) for n in range(vectors.lanes)]
+        # Fold pairs of vectors: each lane becomes the sum of two lanes that are `near` apart. If the number of the lane
+        # has this bit, they are lanes of the second vector.
+        firsts = [(n & ~near) + (vectors.lanes if n & near else 0) for n in range(vectors.lanes)]
+        seconds = [n | near for n in firsts]
         sums = [
-            vectors.builder.fadd(
-                vectors.shuffled(a, b, [first for first, _ in order]),
-                vectors.shuffled(a, b, [second for _, second in order]),
-            )
+            vectors.builder.fadd(vectors.shuffled(a, b, firsts), vectors.shuffled(a, b, seconds))
             for a, b in zip(sums[::2], sums[1::2], strict=True)
         ]
         near *= 2
     return sums
-
-
-def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
-    """The two lanes, in a pair of vectors, that are added to form a lane of their sum."""
-    base = (lanes if lane & near else 0) + (lane & ~near)
-    return base, base | near
 
 
 # --- Products of two unpacked matrices --------------------------------------------------------------------------------

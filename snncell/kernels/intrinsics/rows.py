@@ -1,10 +1,11 @@
 """Products of a few rows with a matrix inside of generated loops, without launches, packing or threads.
 
-If a row has few events, as spikes do, the matrix rows that belong to them are gathered. Otherwise four rows are
-multiplied at once, so that each loaded element of the matrix is used four times. The choice and the order of additions
-depend only on these four rows. Therefore the bits do not depend on the partition among threads. For eight rows of 256,
-the dense algorithm takes less than half of the time of BLAS, which packs the matrix for each call. For whole batches
-BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
+A nonzero element of a row is an event. If four rows have few events, as with spikes, each event adds its row of the
+matrix. Otherwise the four rows are multiplied at once, so that each loaded element of the matrix is used four times.
+The choice and the order of additions depend only on these four rows. Therefore the bits do not depend on the partition
+among threads. For eight rows of 256, the dense algorithm takes less than half of the time of BLAS, which packs the
+matrix for each call. For whole batches BLAS is as fast, and it multiplies outside of loops
+(`kernels/products/matmul.py`).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def find_events(x: Any, length: int, places: Any, values: Any) -> int:
 def add_events(
     values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
 ) -> None:
-    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if `more`. Values are `graded` apart; 0
-    uses one value for all events. `y` is flat, with rows `stride` apart, and `result` has `width` elements.
+    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if `more`. `graded` is 1, or 0 if all
+    events have one value. `y` is flat, with rows `stride` apart, and `result` has `width` elements.
     """
     line = line_of(y)
     whole = width // line
@@ -75,9 +76,9 @@ def gather_rows(
     places: Any, values: Any, graded: int, starts: Any, counts: Any, first: int, many: int, y: Any, out: Any,
     width: int, step: int, steps: int,
 ) -> None:  # fmt: skip
-    """`out = x @ y` for `many` rows of `x` from row `first` on, repeated `steps` times, each time `step` rows further.
-    The events of a row begin at `starts` in the lists. `y` and `out` are flat, with rows of `width` elements; the rows
-    of `y` are padded to whole vectors.
+    """`out = x @ y` for `steps` groups of `many` rows of `x`: the first one from row `first` on, each other `step` rows
+    after the previous one. The events of row n begin at `starts[n]` of `places`. `y` and `out` are flat, with rows of
+    `width` elements; the rows of `y` are padded to whole vectors.
     """
     place, stride = 0, padded_width(width, y)
     for turn in range(steps):
@@ -91,8 +92,8 @@ def gather_rows(
 def scatter_rows(
     firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
 ) -> None:
-    """`sums += x.T @ near` for an `x` with `inner` columns whose events are sorted by column.
-    `rows` and `values` have the row and value of each event, and the events of a column begin at its `firsts`. Rows of
+    """`sums += x.T @ near` for an `x` with `inner` columns, and with events sorted by column.
+    `rows` and `values` have the row and value of each event; the events of column n begin at `firsts[n]`. Rows of
     `near` and `sums` are `stride` apart and have `width` elements.
     """
     for column in range(inner):

@@ -25,8 +25,18 @@ from snncell.errors import KernelMemoryError
 from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import AXES, DATA, call, word_at
-from snncell.kernels.numba import policy, progress, store
-from snncell.kernels.numba.code import code_of, digest_of, function_of, keep, of_slots, source_of, without_comments
+from snncell.kernels.numba import policy, store
+from snncell.kernels.numba.code import (
+    code_of,
+    digest_of,
+    expect_kernels,
+    function_of,
+    keep,
+    listening,
+    of_slots,
+    source_of,
+    without_comments,
+)
 from snncell.kernels.numba.native import kernel_of, range_runner
 
 # --- Kernel: the one function that runs on several threads ------------------------------------------------------------
@@ -192,14 +202,14 @@ def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: A
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
     """Announce kernels, given as arguments of `build`, to the progress display before the first of them is compiled."""
-    if not progress.listening():
+    if not listening():
         return
     with_code = store.compiled_names()
     for name, source, signature in kernels:
         code = without_comments(source)
         file = f"{name}_{digest_of(of_slots(name, code, signature))}"
         if (name, code, tuple(signature)) not in _built and file not in with_code:
-            progress.expect([file])
+            expect_kernels([file])
 
 
 # --- Batched launches: one call from Python runs the units of all kernels on the threads ------------------------------

@@ -8,6 +8,7 @@ means executing it, so the file is sealed with a checksum, and the folder must n
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import hashlib
@@ -17,14 +18,15 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics import builtins
-from snncell.kernels.numba import files, policy, progress, store
+from snncell.kernels.numba import files, policy, store
 from snncell.kernels.numba.native import SHARED, Code, Linked, link
 
 # Modules whose functions kernels import; `library_digest` covers them.
@@ -99,18 +101,18 @@ def load_or_make(
     """
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
-    progress.builds()
+    report_build()
     with store.release_claims():
         for again in range(2 if writable else 0):
             if again:  # wait for another process that compiles it now, then look again
-                store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
+                store.claim(file, lambda: report_compilation(path.stem, elsewhere=True))
             # The seal is a checksum over the code and the key. A file that is truncated, damaged, or made for another
             # kernel, processor or compiler fails the check; it is compiled again and replaced.
             data = store.read_sealed(file, key)
             loaded = None if data is None else load(data)
             if loaded is not None:
                 return loaded, True
-        progress.begin(path.stem)
+        report_compilation(path.stem)
         content, result = make()
         if writable and content is not None:
             store.write_sealed(file, key, content)
@@ -212,7 +214,7 @@ def library_digest() -> str:
     # These are the modules that it may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
     files = (
-        *(f"numba/{name}.py" for name in ("inference", "lowering", "passes", "syntax")),
+        *(f"numba/{name}.py" for name in ("lowering", "passes", "syntax")),
         "loops.py",
         "scalar.py",
         "conv/transforms.py",
@@ -266,3 +268,72 @@ def _machine() -> tuple[Any, ...]:
         [importlib.metadata.version(package) for package in ("numba", "llvmlite")],
         [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS],
     )
+
+
+# --- Progress of compilation: the kernel that is being compiled, and how many are left --------------------------------
+
+# The compiler announces kernels that it knows in advance by `expect_kernels`. Others are added when they begin. For
+# example, the kernel of a sparse product depends on the number of spikes, which is known only at run time.
+
+# A callback (number of the kernel from 1 on, number of all kernels, True if another process compiles it).
+Report = Callable[[int, int, bool], None]
+
+
+class Listener:
+    """Counts the kernels of one thread, and calls `report` when the compilation of one begins."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.expected: dict[Hashable, None] = {}
+        self.begun: dict[Hashable, int] = {}
+        self.seen = False  # whether a kernel was compiled or loaded since the last `take`
+
+    def take(self) -> bool:
+        """True if a kernel was built since the last call; the count then restarts from 1."""
+        seen, self.seen = self.seen, False
+        if seen:
+            self.expected, self.begun = {}, {}
+        return seen
+
+
+class _ThreadListener(threading.local):
+    listener: Listener | None = None
+
+
+_here = _ThreadListener()
+
+
+@contextlib.contextmanager
+def report_to(listener: Listener | None) -> Iterator[None]:
+    """Context manager: report the kernels that this thread builds to a listener."""
+    before, _here.listener = _here.listener, listener
+    try:
+        yield
+    finally:
+        _here.listener = before
+
+
+def listening() -> bool:
+    """True if this thread has a listener."""
+    return _here.listener is not None
+
+
+def expect_kernels(kernels: Iterable[Hashable]) -> None:
+    """Announce kernels that will be compiled."""
+    if _here.listener is not None:
+        _here.listener.expected.update(dict.fromkeys(kernels))
+
+
+def report_build() -> None:
+    """Report that a kernel is built: loaded or compiled."""
+    if _here.listener is not None:
+        _here.listener.seen = True
+
+
+def report_compilation(kernel: Hashable, elsewhere: bool = False) -> None:
+    """Report that the compilation of a kernel begins, here or in another process."""
+    listener = _here.listener
+    if listener is not None:
+        listener.expected[kernel] = None
+        number = listener.begun.setdefault(kernel, len(listener.begun) + 1)
+        listener.report(number, len(listener.expected), elsewhere)

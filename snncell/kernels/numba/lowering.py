@@ -1,9 +1,9 @@
 """Lowering of kernels: from typed Numba IR to LLVM IR with few instructions.
 
 Numba allocates stack memory for each variable that several basic blocks use, and for each field of a loop over a range.
-LLVM replaces this memory by registers, which takes a part of the compile time. This lowering allocates memory only for
+LLVM must replace this memory by registers, which takes compile time. The lowering here allocates memory only for
 variables that have another value after a branch or an iteration. It looks up the implementations of calls once per
-process, and does not prepare the texts of error messages.
+process, and prepares no texts of error messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.base.signals import import_once
-from snncell.kernels.intrinsics.memory import free
+from snncell.kernels.intrinsics.builtins import free
 
 ir: Any = import_once("numba.core.ir")
 instructions: Any = import_once("llvmlite.ir.instructions")
@@ -44,11 +44,10 @@ class DistinctNode(values.MDValue):  # type: ignore[misc]
 
 
 class Builder(llvm.IRBuilder):  # type: ignore[misc]
-    """Emits LLVM IR without aggregates (LLVM's structs, for example Numba's arrays) that are built only to read their
-    fields.
+    """Emits LLVM IR without aggregates (LLVM's structs, such as Numba's tuples) that are built only to read a field.
 
-    Each instruction on an aggregate contains the text of its type. A kernel receives all arguments in one aggregate, so
-    this text would be long, and take time to write and to parse.
+    Each instruction on an aggregate contains the text of its type. The arguments of a kernel are one aggregate, so this
+    text would be long, and take time to write and to parse.
     """
 
     def __init__(self, block: Any) -> None:
@@ -107,9 +106,7 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
 
 
 class Lower(lowering.Lower):  # type: ignore[misc]
-    """Numba's lowering without three features: debug information, reference counts, and special code for operators with
-    a constant operand.
-    """
+    """Numba's lowering without debug information, reference counts, and special code for constant operands."""
 
     def setup_function(self, fndesc: Any) -> None:
         """Declare the function, and begin its code."""
@@ -219,7 +216,7 @@ class Lower(lowering.Lower):  # type: ignore[misc]
         return self.context.cast(self.builder, value, signature.return_type, result)
 
     def _called(self, function: Any, signature: Any, operands: Sequence[Any]) -> Any:
-        """The result of a call, whose implementation is looked up once per process."""
+        """The result of a call, by the implementation that `TypesOfCalls` remembers."""
         values = [self._loaded(x, kind) for x, kind in zip(operands, signature.args, strict=True)]
         implement, own, libraries = self.context.typing_context.implementation(self.context, function, signature)
         result = implement(self.context, self.builder, own, values, loc=self.loc)
@@ -253,20 +250,16 @@ class Lower(lowering.Lower):  # type: ignore[misc]
             value = self.builder.insert_value(value, field, place)
         return value
 
-    # --- Loops over ranges: the state has (start, stop, step), the iterator (next number, stop, step, count left) -----
+    # --- Loops over ranges: a range is (start, stop, step), its iterator (next number, stop, step, iterations left) ---
 
     def _range(self, kind: Any, arguments: Any) -> Any:
         number = self.context.get_value_type(kind.dtype)
         given = [self._loaded(x, kind.dtype) for x in arguments]
-        start, stop, step = {
-            1: [number(0), *given, number(1)],
-            2: [*given, number(1)],
-            3: given,
-        }[len(given)]
+        start, stop, step = {1: [number(0), *given, number(1)], 2: [*given, number(1)], 3: given}[len(given)]
         return self._struct(kind, {0: start, 1: stop, 2: step})
 
     def _step_of(self, value: Any) -> int:
-        """The step of a range, or 0 if it is no constant."""
+        """The step of a range, or 0 if the step is not a constant."""
         if not isinstance(self.typeof(value.name), types.RangeType):
             return 0
         call = self._definition(value)

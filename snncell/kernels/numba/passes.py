@@ -1,11 +1,12 @@
 """Numba's compilation pipeline, shortened for kernels, with one LLVM optimisation of the whole kernel.
 
-By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
-again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
-inlined overloads, which kernels do not use, and checks after each pass. In the pipeline here, a function becomes
-Numba's statements (`syntax.py`), whose types are inferred in one pass (`inference.py`), and then LLVM IR
-(`lowering.py`). A callee is typed and lowered once. It is inlined, or compiled once for all kernels, which call it by a
-symbol. Types and implementations of calls are looked up once per process.
+Numba's own pipeline makes a library for each called function. LLVM optimises it and generates machine code, and does
+both again after inlining the function into its caller. It also has passes for closures, array expressions and inlined
+overloads, which kernels do not use, and checks after each pass.
+
+Here, `syntax.py` translates a function to Numba IR, whose types are inferred in one pass, and `lowering.py` emits LLVM
+IR. A callee is typed and lowered once. It is then inlined, or compiled once for all kernels, which call it by a symbol.
+Types and implementations of calls are looked up once per process.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import PENDING
-from snncell.kernels.numba.inference import infer_types
 from snncell.kernels.numba.lowering import Lower
 from snncell.kernels.numba.native import SHARED
 from snncell.kernels.numba.syntax import statements_of
@@ -30,10 +30,13 @@ codegen: Any = import_once("numba.core.codegen")
 compiler: Any = import_once("numba.core.compiler")
 config: Any = import_once("numba.core.config")
 descriptions: Any = import_once("numba.core.funcdesc")
+errors: Any = import_once("numba.core.errors")
 extending: Any = import_once("numba.extending")
+ir: Any = import_once("numba.core.ir")
 llvm: Any = import_once("llvmlite.binding")
 registry: Any = import_once("numba.core.registry")
 targetconfig: Any = import_once("numba.core.targetconfig")
+typed: Any = import_once("numba.core.typed_passes")
 types: Any = import_once("numba.core.types")
 
 # The functions of these modules that kernels call are compiled once for all kernels. The code of other functions may
@@ -233,8 +236,8 @@ def _register(function: Callable[..., Any], inline: bool) -> None:
             arguments = tuple(types.int64 if isinstance(kind, types.Integer) else kind for kind in arguments)
         if arguments not in compiled:
             flags = _flags()
-            # LLVM would not inline a long function by itself. A loop with a call is not vectorised, and inside the
-            # function LLVM would not know that the caller's arrays do not alias.
+            # LLVM would not inline a long function by itself. But it does not vectorise a loop with a call, and it
+            # cannot know inside a called function that the caller's arrays do not overlap.
             flags.forceinline = inline
             symbol = None
             if shared:
@@ -287,7 +290,7 @@ def _compile_function(
     flags: Any,
     symbol: str | None = None,
 ) -> TypedFunction:
-    """From Python source to LLVM IR, for functions of loops and arithmetic."""
+    """Translate a Python function of loops and arithmetic to LLVM IR."""
     calls, own = types_of_calls(), _library(SharedCode if symbol else library, function)
     own.symbol = symbol
     target = compiler._make_subtarget(registry.cpu_target.target_context, flags)
@@ -308,3 +311,148 @@ def _compile_function(
         with target.push_code_library(own):
             Lower(target, own, description, code).lower()
     return TypedFunction(own, description, result(*arguments))
+
+
+# --- Type inference in one pass over the statements, in the order of the code -----------------------------------------
+
+# Numba infers types by a fixed-point iteration, because types of variables may widen. A variable of a kernel keeps its
+# type, and each operand is assigned before it is used. Therefore one pass is enough.
+
+
+class TypedCode(NamedTuple):
+    """The types of a function's variables, of its result, and of its calls."""
+
+    typemap: dict[str, Any]
+    result: Any
+    calls: dict[Any, Any]
+
+
+class _WideningError(Exception):
+    """One pass is not enough, or there is an error in the code."""
+
+
+def infer_types(calls: Any, target: Any, code: Any, arguments: tuple[Any, ...], returns: Any) -> TypedCode:
+    """Infer the types of a function; `returns` is the type of its result, or None to infer it.
+
+    If a variable gets a second type later in the code, Numba's inference takes over, because it finds the common type.
+    It also takes over after an error, because its error messages explain the fault.
+    """
+    try:
+        with calls.callstack.register(target.target, None, code.func_id, arguments):
+            return _Inference(calls, code, arguments).infer(returns)
+    except (_WideningError, KeyError, ValueError, errors.NumbaError):
+        return TypedCode(*typed.type_inference_stage(calls, target, code, arguments, returns)[:3])
+
+
+class _Inference:
+    def __init__(self, calls: Any, code: Any, arguments: tuple[Any, ...]) -> None:
+        self.context, self.blocks = calls, [block for _, block in sorted(code.blocks.items())]
+        self.types = {f"arg.{name}": kind for name, kind in zip(code.arg_names, arguments, strict=True)}
+        self.calls: dict[Any, Any] = {}
+
+    def infer(self, returns: Any) -> TypedCode:
+        results = {}
+        for block in self.blocks:
+            for statement in block.body:
+                if isinstance(statement, ir.Assign):
+                    self.assign(statement.target.name, self.type_of(statement.value))
+                elif isinstance(statement, ir.SetItem):
+                    operands = (self.types[x.name] for x in (statement.target, statement.index, statement.value))
+                    self.calls[statement] = self.signature(self.context.resolve_setitem(*operands))
+                elif isinstance(statement, ir.Return):
+                    results[statement.value.name] = self.types[statement.value.name]
+                elif not isinstance(statement, ir.Branch | ir.Jump):
+                    raise _WideningError
+        kinds = {*results.values(), *([] if returns is None else [returns])} or {types.none}
+        if len(kinds) > 1:
+            raise _WideningError
+        (result,) = kinds
+        return TypedCode(self.types, result, self.calls)
+
+    def assign(self, name: str, kind: Any) -> None:
+        known = self.types.setdefault(name, kind)
+        if known is not kind and known != kind:
+            raise _WideningError
+
+    def type_of(self, value: Any) -> Any:
+        if isinstance(value, ir.Expr):
+            infer = getattr(self, f"_{value.op}", None)
+            if infer is None:
+                raise _WideningError
+            return infer(value)
+        if isinstance(value, ir.Var):
+            return self.types[value.name]
+        if isinstance(value, ir.Arg):
+            return self.types[f"arg.{value.name}"]
+        if not isinstance(value, ir.Const | ir.Global):
+            raise _WideningError
+        kind = self.context.resolve_value_type(value.value)
+        if isinstance(kind, types.Array | types.BaseTuple | types.Dispatcher):
+            raise _WideningError
+        return kind
+
+    def signature(self, found: Any) -> Any:
+        if found is None:
+            raise _WideningError
+        return found
+
+    def call(self, expression: Any, function: Any, operands: Sequence[Any]) -> Any:
+        kinds = tuple(self.types[x.name] for x in operands)
+        found = self.signature(self.context.resolve_function_type(function, kinds, {}))
+        self.calls[expression] = found
+        return found.return_type
+
+    def _call(self, expression: Any) -> Any:
+        function = self.types[expression.func.name]
+        if expression.kws or expression.vararg is not None or isinstance(function, types.BoundFunction):
+            raise _WideningError
+        function = function.instance_type if isinstance(function, types.TypeRef) else function
+        return self.call(expression, function, expression.args)
+
+    def _binop(self, expression: Any) -> Any:
+        return self.call(expression, self.context.resolve_value_type(expression.fn), (expression.lhs, expression.rhs))
+
+    _inplace_binop = _binop
+
+    def _unary(self, expression: Any) -> Any:
+        return self.call(expression, self.context.resolve_value_type(expression.fn), [expression.value])
+
+    def _getitem(self, expression: Any) -> Any:
+        function = self.context.resolve_value_type(operator.getitem)
+        return self.call(expression, function, (expression.value, expression.index))
+
+    def _static_getitem(self, expression: Any) -> Any:
+        kind = self.types[expression.value.name]
+        if not isinstance(kind, types.BaseTuple):
+            function = self.context.resolve_value_type(operator.getitem)
+            return self.call(expression, function, (expression.value, expression.index_var))
+        self.calls[expression] = None
+        return self.signature(self.context.resolve_static_getitem(kind, expression.index)).return_type
+
+    def _getiter(self, expression: Any) -> Any:
+        return self.call(expression, expression.op, [expression.value])
+
+    _iternext = _getiter
+
+    def _pair_first(self, expression: Any) -> Any:
+        return self.types[expression.value.name].first_type
+
+    def _pair_second(self, expression: Any) -> Any:
+        return self.types[expression.value.name].second_type
+
+    def _getattr(self, expression: Any) -> Any:
+        return self.signature(self.context.resolve_getattr(self.types[expression.value.name], expression.attr))
+
+    def _exhaust_iter(self, expression: Any) -> Any:
+        kind = self.types[expression.value.name]
+        if not isinstance(kind, types.BaseTuple) or len(kind) != expression.count:
+            raise _WideningError
+        return kind
+
+    def _build_tuple(self, expression: Any) -> Any:
+        kinds = tuple(self.types[x.name] for x in expression.items)
+        same = kinds and all(kind == kinds[0] for kind in kinds)
+        return types.UniTuple(kinds[0], len(kinds)) if same else types.Tuple(kinds)
+
+    def _cast(self, expression: Any) -> Any:
+        return self.types[expression.value.name]

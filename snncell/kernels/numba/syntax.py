@@ -1,7 +1,7 @@
-"""Translate the source of a kernel to Numba's intermediate representation.
+"""Translate the source of a kernel to Numba's intermediate representation (Numba IR).
 
-Numba translates bytecode, with a variable for each place of the interpreter's stack. Here, most variables have one
-value and need no memory, and each constant and global name is read once per function.
+Numba itself translates bytecode, with a variable for each place of the interpreter's stack. Here, most variables have
+one value and need no memory, and a function reads each constant and global name once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _unsupported(node: ast.AST) -> NotImplementedError:
 
 
 def statements_of(function: Callable[..., Any]) -> Any:
-    """Translate a function to Numba's statements."""
+    """Translate a function to Numba IR."""
     return _Translation(function).translate()
 
 
@@ -82,8 +82,8 @@ class _Translation:
         closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.known = vars(builtins) | function.__globals__ | {name: cell.cell_contents for name, cell in closure}
         self.variables: dict[str, Any] = {}
-        # The variables with the present values of local names. After a branch or a loop that assigns a name, its value
-        # is read from memory, because each assignment stores it there, too.
+        # The variable with the present value of each local name. After a branch or a loop that assigns the name, this
+        # is unknown. The value is then read from memory, where each assignment also stores it.
         self.current: dict[str, Any] = {}
         self.memory: set[str] = set()  # the names whose values are read from memory
         self.head: list[Any] = []  # constants and global names, at the start of the first block
@@ -130,7 +130,7 @@ class _Translation:
         return self.label
 
     def place(self, label: int) -> None:
-        """Begin a block; the previous one continues there if it has no end yet."""
+        """Begin a block; if the previous block has no jump at its end, add one to here."""
         if self.blocks and not self.ended():
             self.jump(label)
         self.blocks.append((label, []))
@@ -302,7 +302,7 @@ class _Translation:
         self.loop(node, head, body, after, before, value)
 
     def enter(self, node: ast.For | ast.While) -> dict[str, Any]:
-        """Forget the values of names that a loop assigns; return the others, which are valid after the loop, too."""
+        """Forget the values of names that a loop assigns; return the other values, which stay valid after the loop."""
         stored = {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
         self.current = {name: x for name, x in self.current.items() if name not in stored}
         return dict(self.current)
