@@ -176,7 +176,7 @@ class TracedVjp:
                 watch.gradient(who, self._describe_input(number), grad)
         return grads
 
-    # --- for the gradients of another library, which stores the Tensors itself ---
+    # --- for the gradients of another library, which stores the Tensors itself ----------------------------------------
 
     def stored(self) -> list[Tensor]:
         """The traced inputs, results and residuals: `backward` takes the Tensors of a run in this order."""

@@ -4,7 +4,7 @@
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
 The backward step is the backward pass over the step's tape, traced after the step itself. It needs Values
-of the forward step, and rematerialises them from saved Values, here u. `passes/rematerialise.py` chooses the cheapest
+of the forward step, and rematerialises them from saved Values, here u. The pass `rematerialise` chooses the cheapest
 Values to save. The states of the backward step are the gradients of the step's states. Its loop runs from the last step
 to the first. A backward step is a body like any other, so it has a backward step too. If an outer tape records,
 `find_needed_inputs` finds the additional Values that gradients of higher orders need.

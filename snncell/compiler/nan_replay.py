@@ -219,7 +219,7 @@ def _same_elements(array: Any, operand: Tensor | None) -> bool:
     return True  # on the GPU, compare only the shapes
 
 
-# --- Backward -------------------------------------------------------------------------------------------------------
+# --- Backward ---------------------------------------------------------------------------------------------------------
 
 
 def _backward(

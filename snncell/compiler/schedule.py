@@ -1,6 +1,6 @@
 """The schedule of a loop over time: the instructions before, in and after it, and the legality of a single kernel.
 
-`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on. A backward loop
+The pass `hoist` partitions the body. The schedule keeps only the instructions that results depend on. A backward loop
 with checkpoints also reruns forward steps. The schedule merges both lists of instructions, so that they share a
 prologue and a list of operands to load. Legality is decided on the schedule, before any source is generated.
 """

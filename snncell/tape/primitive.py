@@ -50,7 +50,7 @@ class Primitive:
     """
 
     multiple: bool
-    # The next four say how `passes/hoist.py` may move the operation out of a time loop. `varying` has for each operand
+    # The next four say how the pass `hoist` may move the operation out of a time loop. `varying` has for each operand
     # True if it differs from step to step; it then has a leading time axis.
     additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: apply it once, to the sums
     # (inputs, varying) -> True if the operation is additive in the varying operands while the others are constant. For

@@ -149,7 +149,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.ir": [{"program"}, {"operations"}, {"product"}],
     "compiler.passes": [
         {"simplify"},
-        {"hoist", "push_reductions", "rematerialise", "separate_steps"},
+        {"loop_bodies", "push_reductions", "separate_steps"},
         {"fuse_into_loops"},
         {"narrow", "products"},
     ],

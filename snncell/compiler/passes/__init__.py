@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from snncell.compiler.ir.program import Body, LoopParts, Program, Step
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, reduce_in_loops
-from snncell.compiler.passes.hoist import hoist
+from snncell.compiler.passes.loop_bodies import hoist, rematerialise
 from snncell.compiler.passes.narrow import narrow_to_bytes
 from snncell.compiler.passes.products import make_contiguous, multiply_in_loops, share_event_lists
 from snncell.compiler.passes.push_reductions import push_reductions
-from snncell.compiler.passes.rematerialise import rematerialise
 from snncell.compiler.passes.separate_steps import separate_steps
 from snncell.compiler.passes.simplify import (
     CANONICAL,

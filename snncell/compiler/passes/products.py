@@ -142,7 +142,7 @@ def multiply_in_loops(program: Program) -> Program:
     result.
 
     The number of events is known only at run time. If there are many, or if the loop is not a single kernel, the
-    product runs on whole sequences: x @ w before the loop, x.T @ y after it (`hoist.py`). A product is not fused if
+    product runs on whole sequences: x @ w before the loop, x.T @ y after it (`hoist`). A product is not fused if
     another instruction also uses the sequence that fusion would save (the result of x @ w, or the operand y of
     x.T @ y), because it must then be written anyway.
     """
