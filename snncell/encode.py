@@ -168,7 +168,6 @@ def current(x: Numbers, steps: Count) -> Tensor:
     """Direct coding: repeat the input at each step as a current, (B, ...) -> (T, B, ...). Differentiable.
 
     Use it for images: the first layer then learns the encoding, and few steps suffice.
-
     Source: Rueckauer et al., "Conversion of Continuous-Valued Deep Networks to Efficient Event-Driven Networks for
     Image Classification", Frontiers in Neuroscience 2017.
     Example:

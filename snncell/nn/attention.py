@@ -29,7 +29,7 @@ def spikformer_neuron(v_threshold: float) -> LIFNode:
 
 
 def make_neurons(neuron: Any, v_threshold: float, who: str) -> MultiStep:
-    """Call the user's function for a new neuron, and run it over time."""
+    """The MultiStep of a new neuron, which the user's function `neuron` returns."""
     made = neuron(v_threshold=v_threshold) if _takes_threshold(neuron) else None
     if not isinstance(made, Cell):
         what = f"one that returns {show(made)}" if made is not None else show(neuron)
@@ -82,15 +82,15 @@ class SpikingSelfAttention(Cell):
         a = LIF(scale q k^T v)                   for each head, with a threshold of 0.5
         y = LIF(BN(a W))
 
-    Spikes are not negative, and neither are the scores q k^T, so softmax is not needed. Therefore (q k^T) v = q (k^T
-    v), and the layer computes the cheaper one: with more tokens than features of a head, N > d, the cost grows with N
-    instead of N^2. Sums of products of spikes are whole numbers, so both give the same bits (up to 2^24).
+    Spikes are not negative, so the scores q k^T are not negative either, and softmax is not needed. Without softmax,
+    (q k^T) v = q (k^T v), and the layer computes the cheaper product: for N > d its cost grows with N instead of N^2.
+    Sums of products of spikes are whole numbers, so both products give the same bits (up to 2^24).
 
-    The products with W add rows of weights for spikes, like `Dense`. The weight of q, k and v is one, (3 D, D).
+    The weights of q, k and v are one Parameter, (3 D, D). As in `Dense`, spikes make the products event-driven.
 
     Inputs: x: (T, B, N, D): N tokens, for example patches of an image; usually spikes or sums of spikes.
     Returns: spikes, (T, B, N, D).
-    Raises: ArgumentError if num_heads does not divide D; ShapeError for other axes.
+    Raises: ArgumentError if num_heads does not divide D; ShapeError for x of another shape.
     Source: Zhou, Zhu, He, Wang, Yan, Tian and Yuan, "Spikformer: When Spiking Neural Network Meets Transformer", ICLR
     2023; SpikingJelly, SpikingSelfAttention, on (T, B, D, N).
     Example:

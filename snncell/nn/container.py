@@ -83,9 +83,9 @@ class _Sequence(_Container):
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
-        """Insert a Cell before an index. Later Cells that are named by numbers are renumbered."""
+        """Insert a Cell before an index. Later Cells whose names are numbers get the next number."""
         items: list[tuple[str | None, Cell]] = list(self._named_children.items())
-        items.insert(self._position_of(index, len(self)), (None, self._checked(cell)))
+        items.insert(self._position_of(index, ends=1), (None, self._checked(cell)))
         self._replace_all(items)
         return self
 
@@ -101,13 +101,13 @@ class _Sequence(_Container):
         ((_, checked),) = _name_cells(([cell],), type(self).__name__)
         return checked
 
-    def _position_of(self, index: Any, last: int | None = None) -> int:
-        """Convert an index from either end to a position, after checking it."""
+    def _position_of(self, index: Any, ends: int = 0) -> int:
+        """Convert an index from either end to a position, after checking it; ends=1 allows the position len(self)."""
         who, count = type(self).__name__, len(self)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
             raise ArgumentTypeError(f"{who}: an index must be an int or a slice, not {came(index)}.")
         place: int = index.__index__()
-        if not -count <= place < count + (last is not None):
+        if not -count <= place < count + ends:
             raise TensorIndexError(f"{who}: index {place} is out of range for {count} Cells.")
         return place + count if place < 0 else place
 
@@ -131,7 +131,6 @@ class SequentialCell(_Sequence):
 
     Pass Cells, a list of Cells, or an OrderedDict that names them. For networks with skip connections, write a Cell or
     use `nn.SEWBlock`. A slice such as `net[:2]` shares the Cells and keeps the names of their Parameters.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
         >>> [p.name for p in net.trainable_params()]
@@ -147,8 +146,7 @@ class SequentialCell(_Sequence):
 class CellList(_Sequence):
     """List of Cells, for your own loop over layers. Pass Cells, or a list of them.
 
-    A plain list as an attribute works too, if it is not nested.
-
+    A plain list as an attribute works too, unless it contains other lists.
     Example:
         >>> layers = nn.CellList([nn.Dense(3, 4, has_bias=False), nn.Dense(4, 1)])
         >>> [p.name for p in layers.trainable_params()]

@@ -54,7 +54,7 @@ def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
 
 
 def beyond_threshold(function: Any) -> Any:
-    """The part of a spike function that may have its own firing rule; None if all fires at x > 0 or by a wrapper."""
+    """The spike function inside of the wrappers, if it may have its own firing rule; None if it fires at x > 0."""
     while kind_of(function) in (Counting, Inclusive, Scaled):
         function = function.surrogate_function
     fires = type(function).construct is Surrogate.construct and "construct" not in vars(function)
@@ -67,7 +67,7 @@ def name_of_cell(path: str, cell: Any) -> str:
 
 
 def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: str = "") -> None:
-    """Raise for a forward hook on any Cell of a network; `what` ends the sentence, for example "and would be lost"."""
+    """Raise for a forward hook on any Cell of a network; `what` is the consequence, such as "and would be lost"."""
     for place, cell in net.cells_and_names(name_prefix=path):
         if cell.is_hooked_forward:
             raise error(
@@ -77,7 +77,7 @@ def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: 
 
 
 def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
-    """Raise for a Cell, or a child, that replaces a method of a layer or neuron that is no base class for users."""
+    """Raise if a Cell, or a Cell inside of it, replaces a method of one of our layers or neurons."""
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
         if replaced and is_layer(base):
@@ -94,7 +94,7 @@ def _replacement(cell: Any, base: type, name: str) -> str:
 
 
 class Branches(Cell):
-    """Network of layers and sums: the inverse of DataFlow. Source 0 is the input, and n the output of layer n."""
+    """Network of layers and sums, made from a DataFlow. Source 0 is the input; source n is the output of layer n."""
 
     def __init__(self, layers: list[Cell], inputs: list[Sources], output: Sources) -> None:
         super().__init__()
@@ -116,25 +116,28 @@ def add_sources(values: list[Any], places: Sources) -> Any:
 class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
-    The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, and its inner calls are
-    reported likewise. A construct can only add Signals and pass them on; other uses and unknown own Cells are errors.
+    The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, which reports its inner
+    calls likewise. A construct can only add Signals and pass them on. Other operations raise an error, and so do Cells
+    of this package that the exporter does not know.
 
     Args:
         net: the network. It runs in evaluation mode; all changes are undone afterwards.
         error: makes an exception from a text that begins with the name of a Cell.
-        takes: the operations that a construct may contain, for messages.
+        takes: the end of "its construct does something ...", for messages.
         path: the path of the network within a larger one.
         axes: the number of axes before the axes of a sample: 2 for time and batch, 1 for batch alone.
     """
 
     def __init__(self, net: Cell, error: Callable[[str], Exception], takes: str, path: str = "", axes: int = 2) -> None:
-        self.fixes: dict[str, str] = {}  # for operations that a construct must not call, the layer or way to replace it
+        self.fixes: dict[str, str] = {}  # forbidden operation -> advice for the message, such as the layer to use
         self.net, self.error, self.takes, self.axes = net, error, takes, axes
         self.paths = {id(cell): place for place, cell in net.cells_and_names(name_prefix=path)}
         self._refused: Exception | None = None
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Handle a call of a Cell of class `kind` on the sum of these sources; return its sources, None if unknown."""
+        """Handle a call of a Cell of class `kind` on the sum of `sources`; return the sources of its output, or None
+        if the exporter does not know the Cell.
+        """
         raise NotImplementedError
 
     def unknown(self, cell: Any, path: str) -> Exception:
@@ -202,7 +205,7 @@ class DataFlow:
         return run(args, kwargs) if placed is None else Signal(placed)
 
     def through(self, cell: Cell, signal: Signal, axes: int) -> Signal:
-        """The output of a Cell inside another one, with this number of axes before those of a sample."""
+        """The output of a Cell whose input has `axes` axes before those of a sample."""
         before, self.axes = self.axes, axes
         try:
             out: Signal = cell(signal)

@@ -38,13 +38,13 @@ class Surrogate(Ranged, Cell):
     A subclass defines two methods: `primitive(x)`, a smooth function, and `bprop(x, out, dout)`, which returns
     `(dout * derivative,)`. You can compare the two by `testing.check_bprop`. `surrogate.smooth()` runs the primitive.
 
-    Constants are attributes: numbers, Tensors (of one value, or of a shape that broadcasts to that of x), or
-    Parameters. To learn Parameters, return `self.gradients(x, dout, dout * derivative)` from bprop: it adds the
-    gradient of the primitive for each of them. As with `nn.Neuron`, learned constants never leave their range.
+    Constants are attributes: numbers, Tensors that broadcast to the shape of x, or Parameters. To learn Parameters,
+    return `self.gradients(x, dout, dout * derivative)` from bprop, which adds the gradient of the primitive for each of
+    them. As with `nn.Neuron`, learned constants never leave their range.
 
     Args:
-        constants: constants by name, which become attributes and are shown by repr. Each must be positive and finite,
-            unless `ranges` has another `nn.Range` for its name. You can also declare them as fields (`nn.with_fields`).
+        constants: constants by name, which become attributes. Each must be positive and finite, unless `ranges` has
+            another `nn.Range` for its name. You can also declare them as fields (`nn.with_fields`).
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
     Example:
         >>> class Cosine(snncell.surrogate.Surrogate):
@@ -93,7 +93,7 @@ class Surrogate(Ranged, Cell):
         return value.item() if isinstance(value, np.number) else value
 
     def take_sources(self, derived: Derived) -> None:
-        """Do nothing, because the Parameters of a derived constant belong to the neuron, and are constants here."""
+        """Do nothing: Parameters of a derived constant belong to the neuron, so the surrogate does not learn them."""
 
     def in_use(self, name: str, value: Any) -> Any:
         """A constant for a computation; no gradient flows into the sources of a derived one."""
@@ -108,7 +108,7 @@ class Surrogate(Ranged, Cell):
 
     @property
     def internal_params(self) -> list[Parameter]:
-        """The Parameters that bprop returns gradients of. Default: its own Parameters with requires_grad."""
+        """The Parameters for which bprop returns gradients; by default the own Parameters with requires_grad."""
         chosen = vars(self).get("_internal")
         return list(self._learned_parameters() if chosen is None else chosen)
 
@@ -149,8 +149,8 @@ def check_spike_function(surrogate_function: Any, who: str) -> Any:
     below = surrogate_function.cells_and_names() if isinstance(surrogate_function, Cell) else ()
     if all(getattr(cell, "bprop", None) is None for _, cell in below):
         raise ArgumentError(
-            f"{who}: surrogate_function must be a spike function (a Cell with a bprop, or a Cell that contains "
-            f"one), for example surrogate.ATan(), not {show(surrogate_function)}."
+            f"{who}: surrogate_function must be a spike function (a Cell with a bprop, or a Cell that contains one), "
+            f"for example surrogate.ATan(), not {show(surrogate_function)}."
         )
     return surrogate_function
 
@@ -187,10 +187,11 @@ class Inclusive(Wrapper):
     """Fire at x >= 0 instead of x > 0, with the gradient and the primitive of another spike function.
 
     Args:
-        surrogate_function: a spike function that fires if x > 0. Its construct is not used.
+        surrogate_function: a spike function that fires if x > 0; only its bprop and primitive are used.
     Inputs, Returns: x, the potential minus the threshold; 1 if x >= 0, else 0, in the shape and dtype of x.
-    Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
-    Spyx, the NIR document and snncell's spike functions fire above it.
+    Elsewhere:
+        SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool, BindsNET: x >= 0.
+        snnTorch, Norse, Spyx, the NIR document, snncell's other spike functions: x > 0.
     Example:
         >>> fires = snncell.surrogate.Inclusive(snncell.surrogate.ATan())
         >>> print(fires(Tensor([-1.0, 0.0, 1.0])))

@@ -105,11 +105,8 @@ class ATan(Surrogate):
 class Tanh(Surrogate):
     """Tanh surrogate gradient: the squared hyperbolic secant, which is 1 at the threshold for any sharpness.
 
-    primitive: tanh(alpha x) / alpha + 1 / 2
+    primitive: tanh(alpha x) / alpha + 1 / 2, which rises by 2 / alpha in total, not by 1
     derivative: 1 - tanh(alpha x)^2
-
-    The area under the derivative is 2 / alpha, so the primitive rises by 2 / alpha from -inf to inf, not by 1.
-
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere:
         Norse: method="tanh", with the same alpha.
@@ -195,11 +192,8 @@ class MultiGaussian(Surrogate):
     derivative: (1 + h) N(x; 0, sigma^2) - h N(x; sigma, (s sigma)^2) - h N(x; -sigma, (s sigma)^2)
     primitive: the same sum of (erf((x - mean) / (deviation sqrt(2)))) / 2, plus 1 / 2
 
-    The derivative is negative far from the threshold. The area under it is 1 - h, so the primitive rises by 1 - h from
-    -inf to inf, not by 1.
-
-    Source: as for `Gaussian`. The code of that paper multiplies the derivative by gamma = 0.5. For that, use
-    Scaled(MultiGaussian(), 0.5).
+    The derivative is negative far from the threshold, and the primitive rises by 1 - h in total, not by 1.
+    Source: as for `Gaussian`. That paper's code multiplies the derivative by 0.5, as Scaled(MultiGaussian(), 0.5) does.
     Elsewhere: MultiGaussian(mu=0, sigma=0.5, h=0.15, s=6) in sinabs; for its grad_scale use `Scaled`.
     Example:
         >>> print(grad(snncell.surrogate.MultiGaussian())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -226,11 +220,8 @@ class MultiGaussian(Surrogate):
 class FastSigmoid(Surrogate):
     """Fast sigmoid surrogate gradient, as in SuperSpike: 1 at the threshold for any slope.
 
-    primitive: x / (1 + slope |x|) + 1 / 2
+    primitive: x / (1 + slope |x|) + 1 / 2, which rises by 2 / slope in total, not by 1
     derivative: 1 / (1 + slope |x|)^2
-
-    The area under the derivative is 2 / slope, so the primitive rises by 2 / slope from -inf to inf, not by 1.
-
     Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
     Computation 2018, where the slope is beta.
     Elsewhere:
@@ -259,8 +250,7 @@ class SparseFastSigmoid(Surrogate):
     primitive: y / (1 + slope |y|) + 1 / 2, with y = clip(x, -bound, bound)
     derivative: 1 / (1 + slope |x|)^2 if |x| < bound, else 0
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
-    Elsewhere: SFS(slope=25, B=1) in snnTorch. There, the derivative is 0 near the threshold,
-    because it is kept only for x > B.
+    Elsewhere: SFS(slope=25, B=1) in snnTorch, whose derivative is 0 near the threshold: it is kept only for x > B.
     Example:
         >>> print(grad(snncell.surrogate.SparseFastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.082 1.    0.   ]
@@ -283,13 +273,10 @@ class SparseFastSigmoid(Surrogate):
 class SuperSpike(Surrogate):
     """SuperSpike surrogate gradient: the sharpness is fixed, and you choose the height.
 
-    primitive: alpha x / (1 + |x|) + 1 / 2
+    primitive: alpha x / (1 + |x|) + 1 / 2, which rises by 2 alpha in total, not by 1
     derivative: alpha / (1 + |x|)^2
-
-    The area under the derivative is 2 alpha, so the primitive rises by 2 alpha from -inf to inf, not by 1.
-
     Source: as for `FastSigmoid`.
-    Elsewhere: note that frameworks use the name SuperSpike for three different functions.
+    Elsewhere: frameworks use the name SuperSpike for three different functions.
         SpikingJelly: SuperSpike(alpha=1), where alpha is the height.
         Norse: method="super", its default, ignores alpha: SuperSpike(1).
         Spyx: superspike(k=25), where k is a sharpness: FastSigmoid(25).
@@ -335,10 +322,7 @@ class SoftSign(Surrogate):
 class NonzeroSignLogAbs(Surrogate):
     """Surrogate gradient that decays as 1 / |x|, so that even neurons far from the threshold get a gradient.
 
-    primitive: sign(x) log(1 + alpha |x|) + 1 / 2;  derivative: 1 / (1 / alpha + |x|), at most alpha
-
-    The primitive is unbounded, because the area under the published derivative is infinite.
-
+    primitive: sign(x) log(1 + alpha |x|) + 1 / 2, without bounds;  derivative: 1 / (1 / alpha + |x|), at most alpha
     Source: SpikingJelly; Fang et al., Science Advances 2023.
     Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly. Its primitive is smaller by 1 / 2.
     Example:
@@ -360,11 +344,8 @@ class NonzeroSignLogAbs(Surrogate):
 class Algebraic(Surrogate):
     """Algebraic sigmoid surrogate gradient: 1 at the threshold for any width.
 
-    primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2
+    primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2, which rises by 2 alpha in total, not by 1
     derivative: (1 + (x / alpha)^2)^(-3/2)
-
-    The area under the derivative is 2 alpha, so the primitive rises by 2 alpha from -inf to inf, not by 1.
-
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere: method="circ" in Norse, with the same alpha.
     Example:
@@ -415,10 +396,8 @@ class EscapeRate(Surrogate):
 
     primitive: p = 1 - e^(-r) with r = rate e^(x / width);  derivative: r e^(-r) / width
 
-    The primitive is a probability, so it is 1 - e^(-rate) at the threshold, not 1 / 2. It belongs to a neuron that
-    fires at random, r times per time step on average. To fire with this probability, use
-    `StochasticSpike(EscapeRate())`.
-
+    The primitive p is the probability that a neuron fires which emits r spikes per time step on average, at random. At
+    the threshold it is 1 - e^(-rate), not 1 / 2. To fire with this probability, use `StochasticSpike(EscapeRate())`.
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; Jolivet et al., "Predicting spike timing of neocortical
     pyramidal neurons by simple threshold models", 2006.
     Example:
@@ -450,9 +429,9 @@ class StochasticSpike(Wrapper):
     p is the primitive of `surrogate_function`, clipped to [0, 1]. For example, p is sigmoid(alpha x) for
     Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
 
-    Each call and each time step draws new random numbers, which `set_seed` determines: the same eagerly, under jit and
-    in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is
-    not elementwise; the backward pass is one kernel.
+    Each call and each time step draws new random numbers. After `set_seed` they are the same eagerly, under jit and in
+    nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is not
+    elementwise; the backward pass is one kernel.
 
     Args:
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().

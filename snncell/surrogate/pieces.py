@@ -28,10 +28,7 @@ class Triangle(Surrogate):
     """Triangular surrogate gradient with a height and a half width.
 
     derivative: height * max(0, 1 - |x| / width)
-    primitive: height * width * (y - y |y| / 2) + 1 / 2 with y = clip(x / width, -1, 1)
-
-    The area under the derivative is height * width, so the primitive rises by height * width from -inf to inf.
-
+    primitive: height * width * (y - y |y| / 2) + 1 / 2 with y = clip(x / width, -1, 1); it rises by height * width
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
     et al., NeurIPS 2018, as for `nn.ALIFNode`, with height 0.3 and the threshold as width.
     Elsewhere:
@@ -106,10 +103,7 @@ class Boxcar(Surrogate):
     """Rectangular surrogate gradient (boxcar) with a width and a height.
 
     derivative: height if |x| < width / 2, else 0
-    primitive: height * y + 1 / 2 with y = clip(x, -width / 2, width / 2)
-
-    The area under the derivative is width * height, so the primitive rises by width * height from -inf to inf.
-
+    primitive: height * y + 1 / 2 with y = clip(x, -width / 2, width / 2); it rises by width * height
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
     Elsewhere: Spyx: boxcar(width=2, height=0.5); SpikingJelly: Rect(alpha) is Boxcar(1 / alpha, alpha).
@@ -163,10 +157,8 @@ class SpikeRateEscape(Surrogate):
 
     derivative: slope e^(-beta |x - 1|);  primitive: its integral from 0 to x, plus 1 / 2
 
-    Note that the derivative has its peak at a potential 1 above the threshold, not at the threshold. The area under the
-    derivative is 2 slope / beta, so the primitive rises by 2 slope / beta from -inf to inf. For stochastic firing use
-    `StochasticSpike`.
-
+    The derivative has its peak at a potential 1 above the threshold, not at the threshold. The primitive rises by
+    2 slope / beta in total, not by 1. For stochastic firing use `StochasticSpike`.
     Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch implements it.
     Elsewhere: spike_rate_escape(beta=1, slope=25) in snnTorch.
     Example:

@@ -305,7 +305,6 @@ class SumPool2d(_Pool, operation=ops.sum_pool2d):
     """Sum pooling of (N, C, H, W): the sum of each window, for example the number of its spikes.
 
     Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros.
-
     Source: pooling in tools for event cameras (sinabs, NIR's SumPool2d).
     Example:
         >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()

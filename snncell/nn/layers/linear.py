@@ -32,7 +32,7 @@ def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dt
 class Dense(Cell):
     """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
 
-    It works on the last axis, so you can pass sequences (T, B, N) directly, and also event lists from `snncell.data`.
+    You can pass sequences (T, B, N) directly, and also event lists from `snncell.data`.
 
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
@@ -49,8 +49,7 @@ class Dense(Cell):
     activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
-    # the largest number of axes that x may have; set if `quantise.fold` has moved a BatchNorm into this layer
-    axes: int | None = None
+    axes: int | None = None  # the largest number of axes of x, if `quantise.fold` moved a BatchNorm into this layer
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]

@@ -200,7 +200,6 @@ class LayerNorm(Cell):
     """Layer normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
 
     Use it if batches are small or sequences have different lengths, because it does not depend on other samples.
-
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
 

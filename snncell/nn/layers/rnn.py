@@ -340,7 +340,6 @@ class GRU(_RecurrentNetwork):
         h' = (1 - z) n + z h
 
     Inputs and results are the same as for `RNN`. The rows of the weights are in the order r, z, n.
-
     Source: Cho and others, "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014.
     Example:
         >>> out, h = nn.GRU(3, 4)(ops.ones((6, 2, 3)))  # (T, B, I)
@@ -361,7 +360,6 @@ class LSTM(_RecurrentNetwork):
         h' = o tanh(c')
 
     Inputs are as for `RNN`, with the pair (h, c) as hx and as last states. The weights' rows are in order i, f, g, o.
-
     Source: Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers, Schmidhuber and Cummins, 2000.
     Example:
         >>> out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((6, 2, 3)))

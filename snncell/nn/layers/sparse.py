@@ -30,11 +30,11 @@ __all__ = ["SparseDense"]
 
 # --- Products with a sparse matrix M (N_in, N_out), given by its indptr, indices and values ---------------------------
 
-# Each operation is the gradient of the other one, so gradients of any order exist.
+# The gradients of each operation consist of these two operations, so gradients of any order exist.
 
 
 class _SparseProduct(Primitive):
-    """x @ M or, with `back`, y @ M.T: (..., N_in) -> (..., N_out) or the other way round."""
+    """x @ M, (..., N_in) -> (..., N_out); with `back` y @ M.T, (..., N_out) -> (..., N_in)."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         x = inputs[3]
@@ -59,7 +59,7 @@ class _SparseProduct(Primitive):
 class _ProductOnPattern(Primitive):
     """The elements of x.T @ y on the pattern of M, summed over all rows of x (..., N_in) and y (..., N_out)."""
 
-    # RigL sets this to a list, which gets the indices, x and y of each evaluation.
+    # `train.RigL` sets this to a list, to which each evaluation appends (indices, x, y).
     heard: list[tuple[Any, Any, Any]] | None = None
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -70,7 +70,7 @@ class _ProductOnPattern(Primitive):
         return one_after_another(lambda *own: self.run_here(own, own, attrs), arrays, varying, {})
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum over all steps of a loop: a single product, because steps are rows, too."""
+        """The sum over all steps of a loop: if x and y vary, a single product, whose rows are those of all steps."""
         if all(varying[2:]):
             return self.run_here(arrays, arrays, attrs)
         own = [space_of(x).sum(x) if varies else x for x, varies in zip(arrays, varying, strict=True)]
@@ -97,10 +97,8 @@ def _multiply_on_pattern(starts: Any, places: Any, x: Any, y: Any) -> Any:
     return kernels.product_on_pattern(starts, places, as_rows(x), as_rows(y))
 
 
-product, on_pattern = (
-    _SparseProduct("sparse_product", _multiply),
-    _ProductOnPattern("sparse_gradient", _multiply_on_pattern),
-)
+product = _SparseProduct("sparse_product", _multiply)
+on_pattern = _ProductOnPattern("sparse_gradient", _multiply_on_pattern)
 product.def_on_gpu(_multiply_on_device)
 on_pattern.def_on_gpu(lambda s, p, x, y: kernels.product_on_pattern_on_device(s, p, as_rows(x), as_rows(y)))
 # Over time, a sum of products that share all operands but one is a single product.
@@ -139,16 +137,15 @@ class SparseDense(Cell):
 
     Use it for wide layers with few synapses, as on neuromorphic chips or in the brain. An element that exists is a
     synapse. `weight`, its gradient and the moments of an optimiser have one number per synapse. So the time and memory
-    of a training step are proportional to the number of synapses. The dense W is never built on the CPU. On the GPU,
-    each product builds it. If few elements of x are nonzero, as for spikes, the forward pass adds only the synapses of
-    these inputs, and so does the gradient of the weight.
+    of a training step are proportional to the number of synapses. On the CPU the dense W is never built; on the GPU
+    each product builds it. If few elements of x are nonzero, as for spikes, the forward pass and the gradient of the
+    weight use only the synapses of these inputs.
 
     The pattern, the places of the synapses, stays the same during training. To let it change, pass `train.DeepR` or
     `train.RigL` to `train.fit`. With dense inputs the layer is faster than `Dense` below a density of about 40 %.
 
-    The initial weights are uniform within +-1 / sqrt(K), where K is the number of synapses of their output. For weights
-    of your own, give `weight_init` a number for each synapse, (synapses,), ordered by input and then by output, as in
-    `scipy.sparse.csc_array(W).data`.
+    The initial weights are uniform within +-1 / sqrt(K), where K is the number of synapses of their output. For your
+    own weights, pass `scipy.sparse.csc_array(W).data` as `weight_init`: a number per synapse, in the order of `weight`.
 
     Attributes:
         weight: the weights of the synapses, (synapses,), ordered by input and then by output.

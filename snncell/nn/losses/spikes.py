@@ -140,11 +140,9 @@ class CERateLoss(CrossEntropyOverTime):
 
 @with_fields
 class TETLoss(CrossEntropyOverTime):
-    """Temporal efficient training (TET): cross entropy at each step, and squared distance from a target phi.
+    """Temporal efficient training (TET): cross entropy at each step, and squared distance from a target potential phi.
 
         (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
-
-    The second term is the mean squared distance of all outputs from a target potential phi.
 
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
@@ -182,8 +180,7 @@ class CECountLoss(CrossEntropyOverTime):
     Use it to count spikes. For potentials and with label_smoothing=0.3, Spyx calls it integral_crossentropy.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: ce_count_loss of snnTorch. Unlike it, this loss divides by the sum of class weights, as PyTorch's NLLLoss
-    does.
+    Source: ce_count_loss of snnTorch, which does not divide by the sum of class weights. This loss does, as in PyTorch.
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
         >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
@@ -228,7 +225,7 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
 
 @with_fields
 class _TargetRateLoss(ClassLoss):
-    """Base of losses with target rates for the label's neurons and the other neurons, in spikes per step."""
+    """Base of losses with one target rate for the neurons of the label and one for the others, in spikes per step."""
 
     correct_rate: float = field(1.0, meaning="target rate of the label's neuron, in [0, 1] spikes per step")
     incorrect_rate: float = field(0.0, meaning="target rate of the other neurons; a little above 0 keeps them active")
@@ -249,9 +246,8 @@ class _TargetRateLoss(ClassLoss):
 class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T.
 
-    The target n is floor(T * correct_rate) for the label's neuron and floor(T * incorrect_rate) for the others. With
-    num_classes, the spikes of the m neurons of a class are summed, and n is floor(T * m * correct_rate) or
-    floor(T * m * incorrect_rate).
+    The target n is floor(T * m * correct_rate) for the label and floor(T * m * incorrect_rate) for other classes, where
+    m is 1. With num_classes, m is the number of neurons of a class, whose spikes are summed.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
@@ -284,8 +280,8 @@ class MSERateLoss(_TargetRateLoss):
     class is the mean rate of its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: SpikeRate of lava-dl, with true_rate and false_rate. In Spyx, mse_spikerate compares the rate (at most 1)
-    with the count sparsity * T. This loss compares a rate with a rate, so pass correct_rate = sparsity.
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. For the sparsity of Spyx's mse_spikerate, pass
+    correct_rate = sparsity. Spyx compares the rate (at most 1) with the count sparsity * T instead.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625
@@ -361,7 +357,7 @@ class _Regulariser(Cell):
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
-    Use it to reduce spikes and energy. It can silence neurons; `SparsityRegulariser` penalises only counts above a
+    Use it to reduce spikes and energy. It can silence neurons. `SparsityRegulariser` penalises only counts above a
     limit.
 
     Inputs: spikes: (T, B, N...); lengths: integers (B,), the number of steps of each sample, by default T.

@@ -27,8 +27,8 @@ class Counting(Wrapper):
     """Multi-spike function (MultiSpike in sinabs): one spike for each time that the threshold fits into the potential.
 
     x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. With compare=">", a potential
-    equal to a multiple of the threshold gives one spike less. The gradient is that of a neuron with at most one spike,
-    at x = 0; the further multiples add nothing.
+    equal to a multiple of the threshold gives one spike less. The gradient is that of a neuron with at most one spike:
+    it has one peak at x = 0, and none at the other multiples of the threshold.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -116,17 +116,16 @@ class Neuron(Membrane):
         v = (1 - s) h + s * v_reset              reset="value", or "zero" (v_reset = 0)
         v = h                                    reset=None
 
-    A neuron computes one time step. Called with the input x and its states, all of the same shape, it returns
-    (s, *states). Wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
+    A call computes one time step: from the input x and the states, all of the same shape, it returns (s, *states). Wrap
+    the neuron in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
 
     Use the default reset="subtract" if spike counts should encode the input, because it keeps the charge above the
     threshold. The resets "value" and "zero" discard this charge, as most biological models do.
 
     To write a neuron, define `charge(x, v)`, which returns h, in a subclass. For more states or another output, define
-    `construct` instead. Call `recall` at its beginning and `fired` at its end. Constants are fields (`nn.with_fields`),
-    or a dict that you pass to `__init__`.
-
-    You can change every option later, for example `node.reset = "zero"`. An invalid value leaves the neuron unchanged.
+    `construct` instead, with a call of `recall` at its beginning and of `fired` at its end. Constants are fields
+    (`nn.with_fields`), or a dict that you pass to `__init__`. You can change every option later, for example
+    `node.reset = "zero"`. An invalid value raises an error and leaves the neuron unchanged.
 
     Args:
         constants: the constants of the subclass, by name.
@@ -142,7 +141,7 @@ class Neuron(Membrane):
     resets: ClassVar[tuple[str | None, ...]] = ("subtract", "zero", "value", None)
     delays: ClassVar[tuple[str | None, ...]] = (None, "reset", "reset+input", "spike")
     own_function = False  # whether the class fixes its spike function, as ILIFNode does
-    _called_methods = frozenset(["charge"])  # see `EventNeuron`
+    _called_methods = frozenset(["charge"])  # methods that a subclass may define and `Neuron` calls; see `EventNeuron`
     one_at_most = False  # whether max_spikes must be 1
 
     v_threshold: Any = field(1.0, FINITE, 'potential at which it fires: positive, or above v_reset with reset="value"')
@@ -197,13 +196,13 @@ class Neuron(Membrane):
         return tuple(states) if self.other_states else states[0]
 
     def starting_at(self, name: str) -> Neuron:
-        """Return this neuron with the named constant as its initial potential, because frameworks differ in it."""
+        """Set the constant that is the initial potential, because frameworks differ in it, and return the neuron."""
         setattr(self, "starts", name)  # by `__setattr__`, so that compiled Cells notice the change
         return self
 
     @classmethod
     def _refuse_options(cls, unknown: list[str]) -> None:
-        """Raise a CallError that lists the options and names the frameworks that use the unknown ones."""
+        """Raise a CallError that lists the options, and the frameworks that have the unknown ones."""
         who = cls.__name__
         if cls.own_function and (refused := [name for name in SPIKE_FUNCTION if name in unknown]):
             raise ArgumentError(
@@ -250,7 +249,7 @@ class Neuron(Membrane):
                 raise
 
     def _change_firing(self, name: str, value: Any) -> None:
-        """Change an option of the spike function and rebuild the function; restore the old one on errors."""
+        """Change an option of the spike function and create the function anew; on an error, keep the old one."""
         who, before = type(self).__name__, {each: self.__dict__[each] for each in SPIKE_FUNCTION}
         if self.own_function:
             raise ArgumentError(f"{who} has a fixed spike function, so {name} cannot change. Create a new {who}.")
@@ -309,13 +308,12 @@ class Neuron(Membrane):
         return spikes.astype(above.dtype) if is_storage_only(above.dtype.dtype) else spikes
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
-        """The potential after the reset, from the charged potential and the spikes; `drop` replaces v_threshold."""
+        """The potential after the reset; `drop` is the amount that "subtract" subtracts, by default v_threshold."""
         s = ops.stop_gradient(spike) if self.detach_reset else spike
         if self.reset is None:
             return h
         if self.reset == "subtract":
-            v_threshold = self.v_threshold if drop is None else drop
-            return h - s * v_threshold
+            return h - s * (self.v_threshold if drop is None else drop)
         s = s if self.max_spikes == 1 else ops.minimum(s, 1.0)
         v_reset = self.v_reset if self.reset == "value" else 0.0
         if not isinstance(v_reset, Tensor) and v_reset == 0.0:  # saves an addition in the compiled loop

@@ -1,4 +1,4 @@
-"""Constants of neurons: numbers, Tensors or Parameters that broadcast to the neurons, held by a Cell."""
+"""Membrane, the base class of one-step Cells with constants: numbers, Tensors or Parameters, one or one per neuron."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Membrane(Ranged, Cell):
 
     Subclass `Neuron` for a spiking neuron, and `Membrane` for a unit without a threshold, as `LINode` does.
 
-    A constant can be a number, which compiled kernels take as an argument, so that a change needs no compilation. It
-    can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
-    converts constants to the precision of its input, float32 or float64.
+    A constant is a number, which compiled kernels take as an argument, so that a change needs no compilation. It can
+    also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
+    converts constants to the precision of its input, float32 or float64. `constants_and_ranges` lists all constants.
 
-    Declare the range of a constant in its field (`nn.with_fields`). A class without fields has an attribute `ranges`,
-    for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. By default a constant is any finite number. The Cell
-    checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
+    Declare the range of a constant in its field (`nn.with_fields`), or without fields in an attribute `ranges`, for
+    example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. By default a constant is any finite number. The Cell checks
+    a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
-    A learned constant stays in its range (projected gradients): if an update leaves it, the Parameter gets the nearest
-    value inside. If an end does not belong to the range, the value keeps at least a thousandth of its initial distance.
-    `constants_and_ranges` lists all constants.
+    A learned constant stays in its range (projected gradients): after an update that leaves the range, the Parameter
+    gets the nearest value inside. If an end does not belong to the range, the distance from it stays at least a
+    thousandth of the initial distance.
 
     Args:
         constants: the constants by name.
@@ -86,7 +86,7 @@ class Membrane(Ranged, Cell):
             return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
-        """Cast results to the inputs' dtype if it is float16 or bfloat16, because float32 constants widen results."""
+        """Cast results to the inputs' dtype if that is float16 or bfloat16, because float32 constants widen results."""
         dtypes = {arg.dtype for arg in args if isinstance(arg, Tensor)}
         if len(dtypes) != 1 or not dtypes <= {float16, bfloat16}:
             return results
@@ -127,9 +127,9 @@ class Membrane(Ranged, Cell):
 
         Args:
             framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in upper or lower case.
-            settings: the parameters of that framework's neuron by name; the others keep that framework's defaults. For
-                a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
-                neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
+            settings: the parameters of that framework's neuron by name, with its defaults. For a surrogate, pass an
+                object of `snncell.surrogate`. If you pass a Parameter, the neuron computes its constants from it, and
+                training learns it unless requires_grad=False.
         Returns:
             a neuron, maybe of another class. Unless you pass as_shipped=True, it corrects these defects:
 

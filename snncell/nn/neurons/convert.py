@@ -1,8 +1,8 @@
-"""Conversions between time constants and decay factors of different frameworks: see docs/coming-from/index.md.
+"""Conversions from other frameworks: time constants and decay factors, and the presets behind `LIFNode.like`.
 
-snncell's neurons take a time constant tau in steps (Euler), or the decay factor, which is the factor kept per step.
-Each function takes a number, a NumPy array or a Tensor. A Parameter that is passed to `like` arrives as a `Derived`,
-and the result is a `Derived` too, so that it can be learned.
+snncell's neurons take a time constant tau in steps (Euler), or a decay factor, the share of the potential that a step
+keeps. Each conversion takes a number, a NumPy array or a Tensor. A Parameter that you pass to `like` arrives as a
+`Derived`, and the result is a `Derived` too, so that training can learn it. See docs/coming-from/index.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def positive(value: Any, who: str, name: str) -> Any:
 
 
 def _checked(who: str, name: str, value: Any, domain: Range, hint: str = "", by: Any = 1.0) -> Any:
-    """Return a value after checking that `by` times it is in the domain; a Parameter is limited to that domain."""
+    """Return `value` after checking that `value * by` is in the domain; a Parameter is limited to that domain."""
     now = value.value() if isinstance(value, Derived) else value
     if not is_traced(now) and not domain.holds(numbers_of(now) * by):
         raise ArgumentError(f"{who}: {name} {domain.text}, not {quote_value(now if by == 1.0 else now * by)}{hint}.")
@@ -83,7 +83,7 @@ def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
         0.9048
     """
     step = positive(dt, "decay_from_tau", "dt")
-    domain = Range(0.0, closed="high", text="is positive")  # an infinite tau keeps everything
+    domain = Range(0.0, closed="high", text="is positive")  # an infinite tau gives 1
     return _exp(-step / _checked("decay_from_tau", "tau", tau, domain))
 
 
@@ -156,7 +156,7 @@ ABSENT: dict[tuple[str, str], str] = {}  # (framework, its class or parameter) -
 
 
 class FrameworkSettings:
-    """Settings of a framework's neurons, for presets; a subclass annotates them with their usual defaults."""
+    """Base class of a framework's settings: a subclass annotates each setting, with its usual default."""
 
     framework: ClassVar[str]
 
@@ -218,7 +218,7 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
 
 
 def _make_learnable(preset: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
-    """Create a preset; Parameters among its settings are learned through the conversions."""
+    """Create the neuron of a preset; training learns Parameters among the settings, through the conversions."""
     for word, x in settings.items():
         learn = settings.get(f"learn_{word}")
         if isinstance(x, Parameter) and isinstance(learn, bool) and learn != x.requires_grad:
@@ -231,8 +231,7 @@ def _make_learnable(preset: Callable[..., Any], settings: dict[str, Any], who: s
     learned = {id(parameter) for parameter in node.get_parameters()}
     if lost := [word for word, x in settings.items() if isinstance(x, Parameter) and id(x) not in learned]:
         raise ArgumentError(
-            f"{who}: {lost[0]!r} cannot be learned, because no gradient reaches it. Pass its value instead of a "
-            f"Parameter."
+            f"{who}: {lost[0]!r} cannot be learned, because no gradient reaches it. Pass a number, not a Parameter."
         )
     return node
 
@@ -251,7 +250,7 @@ def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:
 
 
 def frameworks_with(neuron: str, words: Sequence[str]) -> tuple[str, list[str]]:
-    """The frameworks that know all these settings, for the given neuron, or else for `LIFNode`."""
+    """The neuron and its frameworks that have all these settings; for another neuron, those of `LIFNode`."""
     for owner in (neuron, "LIFNode"):
         own = {name: inspect.signature(function).parameters for (of, name), function in PRESETS.items() if of == owner}
         if found := [name for name, parameters in own.items() if set(words) <= set(parameters)]:

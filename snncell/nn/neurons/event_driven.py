@@ -146,7 +146,6 @@ class EventLI(_CurrentDriven):
 
     Use it as the last layer for losses of voltages, with `output="states"` or `output="maximum"` of `EventDense`. For
     other read-outs, write a subclass with one more state. For example, the integral of v has the time derivative v.
-
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
         >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, weight_init=4.0, output="states")
@@ -174,7 +173,6 @@ class EventLIF(_CurrentDriven):
 
     Use it to learn time constants and thresholds. With fixed constants, v_reset = 0 and no refractory period,
     `EventPropLIF` computes the same faster, and also on GPUs.
-
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
         >>> layer = nn.EventDense(nn.EventLIF(learnable="tau_mem"), 2, 1, t_max=50.0, weight_init=4.0)
@@ -201,7 +199,6 @@ class EventALIF(_CurrentDriven):
         a spike occurs at v = v_threshold + a
 
     `EventDense` needs a `step`, because the condition has three exponentials.
-
     Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
     """
 
@@ -236,7 +233,6 @@ class EventQIF(_CurrentDriven):
 
     Above v_c the potential grows without input until the neuron spikes, so a spike can follow long after its cause.
     `EventDense` needs a `step`, because the equation of v is not linear.
-
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; Klos and Memmesheimer, "Smooth exact gradient descent
     learning in spiking neural networks", Physical Review Letters 2025.
     """

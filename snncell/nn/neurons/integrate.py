@@ -27,11 +27,9 @@ class IFNode(Neuron):
         spike = s * v_threshold
         v = h - spike
 
-    Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. To forget
-    older inputs, use `LIFNode`.
-
-    The spike has the size v_threshold, as in MindSpore's guide. In other frameworks a spike is 1. To get such a neuron,
-    call `IFNode.like(...)`.
+    Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. `LIFNode`
+    forgets older inputs. The spike has the size v_threshold, as in MindSpore's guide. For spikes of size 1, as in other
+    frameworks, call `IFNode.like(...)`.
 
     Inputs: x, v: the input and the potential, of the same shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
@@ -146,13 +144,12 @@ class LeakyNode(Neuron):
     """Leaky integrate and fire (LIF) with a decay factor: h = beta v + x.
 
     See `Neuron` for spike and reset. Use it if you know the factor beta by which the potential decays in a step, as in
-    snnTorch. Its defaults differ from snnTorch's Leaky, which has the surrogate ATan, and a reset that is detached and
-    comes one step later. For these, use `LeakyNode.like("snntorch", beta=0.9)`.
+    snnTorch. snnTorch's Leaky has other defaults: the surrogate ATan, and a detached reset that comes one step later.
+    For these, use `LeakyNode.like("snntorch", beta=0.9)`.
 
-    With beta = exp(-dt / tau), the decay tau dv/dt = -v between steps is exact. Each input is then an impulse: it makes
-    the potential jump by x at its step. With beta = 1 - 1 / tau it equals the Euler step of
-    `LIFNode(tau, decay_input=False)`. With the default beta=0.9 the neuron forgets its input over about 10 steps.
-
+    With beta = exp(-dt / tau), the decay tau dv/dt = -v between steps is exact, and each input is an impulse, which
+    makes the potential jump by x. With beta = 1 - 1 / tau the neuron equals `LIFNode(tau, decay_input=False)`. With the
+    default beta=0.9 it forgets its input over about 10 steps.
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
     Example:
         >>> spike, v = nn.LeakyNode(beta=0.5)(Tensor([0.5]), Tensor([0.8]))
@@ -205,12 +202,12 @@ class LINode(Membrane):
 
 
 def present_tau(neuron: Any) -> Tensor:
-    """The current time constant, in steps."""
+    """The current time constant of a ParametricLIFNode, in steps."""
     return 1.0 / ops.sigmoid(neuron.w)
 
 
 def logit(value: Any, source: Any, name: str) -> Parameter:
-    """Create the Parameter of a logit, clipped to its range; float32, or the dtype of a given Tensor."""
+    """Create the Parameter of a logit, clipped to its range; its dtype is that of `source`, or float32 for a number."""
     dtype = source.dtype if isinstance(source, Tensor) and source.dtype.is_float else float32
     return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), dtype), name=name)
 
@@ -223,10 +220,9 @@ class ParametricLIFNode(Neuron):
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
 
-    `Neuron` defines the spike s and the reset. Use it if you do not know a good time constant. It learns w, so tau is
-    always above 1. Only w itself is clipped, to [-80, 16]. `LIFNode(learnable="tau")` learns tau itself. With
-    decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
-
+    See `Neuron` for spike and reset. Use it if you do not know a good time constant. It learns w, which stays in
+    [-80, 16], so tau is always above 1. `LIFNode(learnable="tau")` learns tau itself. With decay_input=True a longer
+    tau also weakens the input, so use decay_input=False for long memories.
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
     Example:

@@ -29,7 +29,6 @@ class QIFNode(Neuron):
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     Use it to model the onset of a spike cheaply; `EIFNode` fits recordings better. The defaults are SpikingJelly's.
-
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
     Example:
         >>> spike, v = nn.QIFNode(tau=2.0)(Tensor([1.0]), Tensor([0.4]))
@@ -99,7 +98,6 @@ class EIFNode(Neuron):
     This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t * exp((v - theta_rh) / delta_t) + R I. The input x is
     R I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
     defaults, with potentials of the order of 1 instead of mV.
-
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
     Example:
         >>> spike, v = nn.EIFNode(tau=2.0)(Tensor([1.0]), Tensor([0.8]))

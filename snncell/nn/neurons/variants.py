@@ -39,11 +39,9 @@ class MultiSpikeLIFNode(LeakyNode):
         s = floor(h / v_threshold), at least 0 and at most max_spikes
         v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
-    Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
-    then contain several spikes. The gradient has one surrogate peak only, at h = v_threshold, as for a neuron with at
-    most one spike. There are no peaks at 2 v_threshold, 3 v_threshold, ... Most other neurons can also fire
-    several spikes in a step if you pass max_spikes. `GLIFNode` and `IzhikevichNode` cannot; `ILIFNode` has `most`.
-
+    Use it for long time steps, which can contain several spikes. The gradient has one surrogate peak, at
+    h = v_threshold, and none at 2 v_threshold, 3 v_threshold, ... Most other neurons can also fire several spikes in a
+    step if you pass max_spikes. `GLIFNode` and `IzhikevichNode` cannot; `ILIFNode` has `most`.
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
     Example:
         >>> spike, v = nn.MultiSpikeLIFNode(beta=0.5)(Tensor([2.5]), Tensor([0.0]))
@@ -57,15 +55,14 @@ class MultiSpikeLIFNode(LeakyNode):
 
 @with_fields
 class ILIFNode(EulerLeak):
-    """Integer LIF (I-LIF): integer spike counts; a neuromorphic chip sends a count as binary spikes.
+    """Integer LIF (I-LIF): a spike count per step, which a neuromorphic chip sends as that many binary spikes.
 
         h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
         s = round(clip(h / v_threshold, 0, D))   ds/dh = 1 / v_threshold inside of the clip, else 0
         v = h - s * v_threshold                  reset="subtract"; the other resets act if s > 0
 
-    Integer counts carry more information per step, so that training needs few steps. The chip sends a count of s as s
-    spikes. D = 4 and tau = 4/3 are the paper's; with this tau a step keeps 1/4 of the potential.
-
+    Integer counts carry more information per step, so that training needs few steps. The defaults D = 4 and tau = 4/3
+    are the paper's; with this tau a step keeps 1/4 of the potential.
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
     Example:
@@ -74,7 +71,7 @@ class ILIFNode(EulerLeak):
         [3. 4.]
     """
 
-    tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)  # a step keeps a quarter of the potential, as in the paper
+    tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)
     most: Annotated[int, Own()] = field(4, None, "D, the largest number of spikes", convert=MOST.check, keep=False)
     v_rest: Any = V_REST
     surrogate_function = compare = max_spikes = field(init=False)
@@ -135,14 +132,12 @@ class ALIFNode(Neuron):
         a = rho a + jump s
         v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
-    Use it in recurrent networks for long time scales: a decays more slowly than v. It also keeps firing rates low.
+    Use it in recurrent networks for long time scales, because a decays more slowly than v. It also keeps firing rates
+    low. The default beta=1.8 is Norse's. With the defaults the adaptation lasts about 33 steps, the potential about 10.
 
     By default, as in sinabs, v is reset and a is raised in the step of the spike, so that alpha acts on the potential
     after the reset. In the papers, both happen in the next step: v = alpha v - s * v_threshold + x. For that, pass
     delay="reset".
-
-    The default beta=1.8 is Norse's. With rho=0.97 the adaptation lasts about 33 steps, and with alpha=0.9 the potential
-    lasts about 10 steps.
 
     Inputs: x, v, a: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, a).
@@ -191,8 +186,7 @@ class KLIFNode(EulerLeak):
         v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
     Learning k adapts the effective slope of the surrogate, so you need not tune the slope by hand. With
-    scale_reset=True, h / k and v_threshold / k replace h and v_threshold in the reset.
-
+    scale_reset=True, the reset uses h / k and v_threshold / k.
     Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
     potential", 2023; SpikingJelly, KLIFNode.
     Example:
@@ -258,9 +252,9 @@ class TCLIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = h - s * v_threshold,  d = d - gamma s  reset="subtract"; the other resets of `Neuron` do not change d
 
-    Use it for dependencies over hundreds of steps. This is a semi-implicit Euler step of dd/dt = beta1 v + x, dv/dt =
-    beta2 d. Without spikes the compartments oscillate and never leak, because the product of the eigenvalues of a step
-    is 1. With the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2;
+    Use it for dependencies over hundreds of steps. This is a semi-implicit Euler step of dd/dt = beta1 v + x and
+    dv/dt = beta2 d. Without spikes the compartments oscillate without a leak, because the product of the eigenvalues of
+    a step is 1. With the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2;
     learnable=("beta1", "beta2") learns the values themselves.
 
     Inputs: x, v, d: the input, and the potentials of soma and dendrite, of the same shape.
@@ -312,8 +306,7 @@ class GLIFNode(Neuron):
     differ.
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
-    or an array with one value per neuron. A gate with the default 0.5 starts halfway between its
-    two choices.
+    or an array with one value per neuron. The gates alpha, beta and gamma start at 0.5, halfway between two choices.
 
     Inputs: x, v, s: the input, the potential and the previous spikes, of the same shape.
     Returns: (s, v, s).
@@ -394,9 +387,9 @@ class ResonateNode(Neuron):
         v = h - s * v_threshold                            reset="subtract"; see `Neuron` for the others
 
     Use it for signals with rhythm, such as audio or radar: the neuron fires if inputs arrive in phase. The first line
-    solves dz/dt = (b + i omega) z between steps exactly, for z = u + i v. Each input is an impulse: it makes u jump by
-    x at its step. A spike does not change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation
-    decays over 5 steps.
+    solves dz/dt = (b + i omega) z with z = u + i v exactly between steps. Each input is an impulse, which makes u jump
+    by x. A spike does not change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over
+    5 steps.
 
     Inputs: x, v, u: the input, the imaginary and the real part, of the same shape.
     Returns: (s, v, u).
@@ -435,13 +428,13 @@ class BalancedResonateNode(Neuron):
         v = h                                    reset=None, the default; see `Neuron` for the others
 
     Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
-    omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. This is an Euler
-    step. With `keep` = 1 each step would increase the amplitude by the factor sqrt(1 + omega^2). sqrt(1 - omega^2) is
-    the largest `keep` for which the amplitude does not grow. `ResonateNode` solves the oscillation exactly and needs no
-    root.
+    omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. A period has
+    2 pi / asin(omega) steps.
 
-    A period has 2 pi / asin(omega) steps. To get the paper's neuron with its dt = 0.01, pass omega = (its omega) dt,
-    damping = (its b) dt, jump = dt and input_gain = dt. The default of input_gain is 1, not dt.
+    This is an Euler step. sqrt(1 - omega^2) is the largest `keep` for which the amplitude does not grow. With
+    `keep` = 1 it would grow by the factor sqrt(1 + omega^2) in each step. `ResonateNode` solves the oscillation exactly
+    and needs no root. To get the paper's neuron with its dt = 0.01, pass omega = (its omega) dt, damping = (its b) dt,
+    jump = dt and input_gain = dt. The default of input_gain is 1, not dt.
 
     Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of the same shape.
     Returns: (s, v, u, q).

@@ -25,7 +25,7 @@ class SGD(Optimizer):
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         momentum: decay factor of b; 0 uses the gradient alone, and 0.9 is common.
         dampening: the share of the gradient that does not enter b.
-        nesterov: whether to use Nesterov momentum, which needs a momentum and no dampening.
+        nesterov: whether to use Nesterov momentum. It needs a momentum above 0 and no dampening.
     Source: Sutskever et al., ICML 2013.
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")
@@ -70,11 +70,7 @@ class SGD(Optimizer):
 
 
 class Momentum(SGD):
-    """SGD with momentum, by MindSpore's argument names.
-
-    b = momentum b + g
-    p = p - rate b                           or p - rate (g + momentum b) with use_nesterov
-    """
+    """SGD with momentum, by MindSpore's argument names: `SGD` with dampening=0, where use_nesterov is nesterov."""
 
     def __init__(
         self,
@@ -216,7 +212,6 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: p = p - rate * weight_decay * p - (Adam's step).
 
     Use it if you want weight decay, because the decay then does not depend on the size of the gradients.
-
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
 

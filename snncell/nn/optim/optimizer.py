@@ -43,8 +43,8 @@ class ParameterGroup(Settings):
         learning_rate: a float64 Parameter, unless a schedule sets the rate.
         initial_rate: the initial learning rate; checkpoints use it to recognise a different optimiser.
         schedule: the Cell that computes the learning rate from the step, or None.
-        weight_decay: factor of the Parameter that is added to its gradient; AdamW applies it separately.
-        centralise: whether the mean over all axes but the first is subtracted from each gradient.
+        weight_decay: the optimiser adds weight_decay * p to the gradient of p; AdamW applies it separately.
+        centralise: whether to subtract from each gradient its mean over all axes but the first.
     """
 
     def __init__(self, params: Sequence[Any], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
@@ -200,22 +200,22 @@ def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
 class Optimizer(Settings):
     """Base class of optimisers: `optimiser(gradients)` makes one training step.
 
+    You can freeze a Parameter and its moments at any time by `p.requires_grad = False`, and unfreeze them by True. Pass
+    the gradients of `optimiser.trainable_params()`, or of all Parameters; those of frozen ones are ignored.
+
+    A complex Parameter is updated as two real ones, its real and its imaginary part, as in PyTorch. Its gradient is
+    dL/da + i dL/db for a value a + i b, so that p - rate g lowers the loss.
+
     Args:
         params: Parameters with requires_grad=True, or groups of them, dicts {"params": [...], "lr": ...,
             "weight_decay": ..., "grad_centralization": ...}; only "params" is required. `lr` is a number or schedule.
-            grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients come in the
-            order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another order.
+            grad_centralization=True subtracts from each gradient its mean over all axes but the first. Gradients come
+            in the order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another one.
         learning_rate: a number; a list, array or Tensor with one number per step (the last one stays); or a Cell that
             computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
-        weight_decay: factor of the Parameter that is added to its gradient. Groups without "weight_decay" use it.
-        loss_scale: pass the number by which you multiplied the loss; gradients are divided by it first. For dynamic
-            loss scaling see `train.fit(loss_scale=...)`.
-
-    The update of a complex Parameter is that of two real ones, its real and its imaginary part, as in PyTorch. Its
-    gradient is dL/da + i dL/db for a value a + i b, so that p - rate g lowers the loss.
-
-    You can freeze a Parameter and its moments at any time by `p.requires_grad = False`, and unfreeze them by True. Pass
-    the gradients of `optimiser.trainable_params()`, or of all Parameters; those of frozen ones are ignored.
+        weight_decay: adds weight_decay * p to the gradient of p. Groups without "weight_decay" use it.
+        loss_scale: the number by which you multiplied the loss; gradients are divided by it first. For dynamic loss
+            scaling see `train.fit(loss_scale=...)`.
     Attributes:
         parameters: all Parameters, in the order of the gradients.
         groups: a `ParameterGroup` for each group, at least one.
@@ -240,7 +240,7 @@ class Optimizer(Settings):
 
     @property
     def learning_rate(self) -> Parameter:
-        """The learning rate of the first group without a schedule: a float64 Parameter.
+        """The learning rate of the first group, a float64 Parameter; a group with a schedule has none.
 
         `optimiser.learning_rate = 0.01` changes it from the next step on, if the optimiser has one group.
         """
@@ -326,7 +326,7 @@ class Optimizer(Settings):
         return [Parameter(zero, f"{name}.{p.name}", False) for zero, p in zip(zeros, self.parameters, strict=True)]
 
     def moments_of(self, parameter: Parameter) -> list[Parameter]:
-        """The moments of a Parameter: its element of each list such as those of `like_parameters`."""
+        """The moments of a Parameter: its element of each list that `like_parameters` created."""
         index = next(n for n, p in enumerate(self.parameters) if p is parameter)
         lists = [x for x in vars(self).values() if isinstance(x, list) and len(x) == len(self.parameters)]
         return [x[index] for x in lists if isinstance(x[index], Parameter)]
@@ -360,7 +360,7 @@ class Optimizer(Settings):
         group: ParameterGroup = self.groups[self._group_of[index]]
         return group
 
-    decays_gradient = True
+    decays_gradient = True  # whether the weight decay is added to the gradient
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         """Compute the new value of a Parameter, and assign its moments.
@@ -444,7 +444,7 @@ def _value_to_compute(parameter: Tensor) -> DType:
 
 
 def _in_reals(x: Tensor) -> Tensor:
-    """A complex Tensor as real and imaginary parts (..., 2); another one unchanged."""
+    """Split a complex Tensor into real and imaginary parts, (..., 2); return a real one unchanged."""
     return ops.stack([ops.real(x), ops.imag(x)], -1) if x.dtype.category == 3 else x
 
 

@@ -27,9 +27,9 @@ _OF_EVERY_CELL = vars(Cell())
 
 
 class LearningRateSchedule(Settings):
-    """Base class of learning-rate schedules: `construct(step)` returns the rate, for a float64 Tensor of shape ().
+    """Base class of learning-rate schedules: `construct(step)` computes the rate; step is a float64 Tensor, shape ().
 
-    Subclass it to write your own schedule, and pass an object of it as learning_rate to an optimiser.
+    To write a schedule, define `construct` in a subclass, and pass an object of it as learning_rate to an optimiser.
     """
 
     def extend_repr(self) -> str:
@@ -126,7 +126,6 @@ class WarmUpLR(LearningRateSchedule):
     """Linear warm-up: rate(step) min(step / warmup_steps, 1).
 
     Use it at the start of training with large batches or rates, where the first steps could diverge.
-
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
@@ -152,7 +151,6 @@ class PiecewiseConstantLR(LearningRateSchedule):
     """Piecewise constant schedule (step decay): the rate changes at given steps.
 
     The rate is learning_rates[i] while milestones[i-1] <= step < milestones[i], and the last one afterwards.
-
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
     Example:
         >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])

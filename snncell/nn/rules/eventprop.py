@@ -50,7 +50,7 @@ def _no_time() -> ArgumentError:
 
 
 class _Times(Primitive):
-    """Identity that raises for NaN and -inf. On the GPU, compiled Programs skip the check, because it must wait."""
+    """Identity that raises for NaN and -inf. Compiled Programs on the GPU skip the check, which would wait for it."""
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
@@ -74,7 +74,11 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
 
 
 class _SpikeTimes(Primitive):
-    """Times and weights -> spike times (B, N, K), and the order, places and currents for the backward pass."""
+    """Times and weights -> spike times (B, N, K), and three arrays for the backward pass.
+
+    `order` sorts the B x E input events by time; `places` is the position of each spike among them, -1 for no spike;
+    `currents` is I at each spike.
+    """
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         times, weights = inputs
@@ -88,7 +92,7 @@ class _SpikeTimes(Primitive):
 
 
 class _SentBack(_SpikeTimes):
-    """Inputs and results of `_SpikeTimes`, and the gradient of the spike times -> gradients of times and weights."""
+    """The backward pass of `_SpikeTimes`: its inputs, results and the gradient of the spike times -> gradients."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(x.shape, x.dtype) for x in inputs[:2]]
@@ -98,8 +102,8 @@ def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) ->
     return on_cpu.find(times, weights, **constants)
 
 
-# `silent` is always inf. It is an argument because `check_finite` reports inf only if no argument of the operation is
-# inf.
+# `silent` is always inf. With this argument `check_finite` accepts the inf of missing spikes, because it reports inf
+# only in results of operations without inf among their arguments.
 spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
 spike_times.def_on_gpu(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
 sent_back = _SentBack("sent_back", send_back, multiple=True)
@@ -151,7 +155,7 @@ def _sent_back_by_operations(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[Tensor, Tensor]:
-    """`sent_back` as a differentiable expression of events and spikes, (B, E, N, K), for higher orders."""
+    """The result of `sent_back` by Tensor operations on events and spikes, (B, E, N, K), for gradients of it."""
     samples, inputs, of_each = times.shape
     rank = ops.argsort(order)  # rank of each event in time
     before = rank[:, :, None, None] <= places[:, None]
@@ -185,7 +189,7 @@ def _sent_back_by_operations(
 
 
 class _RecurrentSpikeTimes(_SpikeTimes):
-    """As `_SpikeTimes`, with N_in + N rows of weights; the spikes of the layer are events too."""
+    """`_SpikeTimes` with N_in + N rows of weights: the spikes of the layer are events too."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         found, (order, kind), *more = super().abstract(inputs, attrs)
@@ -216,7 +220,7 @@ def _(*_: Any, **__: Any) -> Sequence[Any]:
 
 # --- the layer --------------------------------------------------------------------------------------------------------
 
-NEARLY = 2.0**-40  # relative difference that is added to equal time constants
+NEARLY = 2.0**-40  # relative difference of time constants that the user sets equal, about 1e-12
 
 
 RECURRENT_INIT = field(
@@ -291,8 +295,8 @@ class EventPropLIF(Settings):
     For training, you should know the following:
 
     - A silent neuron has the time inf and no gradient. `FirstSpikeLoss` skips samples with a silent label neuron.
-    - In another loss where classes compete, do the same, and do not replace inf by a late time (ops.minimum). The label
-      neuron cannot move, so the loss only makes the others later, until they are silent too.
+    - In your own loss where classes compete, skip them too, and do not replace inf by a late time (ops.minimum). The
+      label neuron has no gradient, so such a loss only makes the others later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. `bump_weights` revives neurons that were silent
       in a whole batch.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
@@ -399,7 +403,6 @@ def bump_weights(layer: Cell, found: Tensor, amount: float) -> None:
         layer: `EventPropLIF` or `EventDense`; recurrent weights stay the same.
         found: the output of the layer, (B, N_out, K), in which inf is a missing spike.
         amount: the number to add to each weight, for example a thousandth of the threshold.
-
     Source: Goeltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
     Intelligence 3, 2021; there, the whole layer is bumped only if too many of its spikes are missing.
     Example:

@@ -1,7 +1,8 @@
 """Presets: the neurons of other frameworks by their own parameters, such as `LIFNode.like("snntorch", beta=0.5)`.
 
 Each file declares a framework's settings with their defaults, and registers for each of its classes a function that
-creates the neuron from them. A preset is named after the framework, or framework and class if several fit a neuron.
+creates our neuron from them. A preset has the name of the framework, for example "snntorch". If several classes of a
+framework fit one of our neurons, the class follows: "snntorch.Synaptic".
 
 The state `v` compared with the potential that the framework records:
     spikingjelly    the same: after the reset

@@ -38,7 +38,7 @@ FIRING = " v_threshold v_reset dt surrogate_function"  # settings that most neur
 
 
 def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
-    """Options of NIR's spike: v > v_threshold gives a spike of size 1 and resets v to v_reset."""
+    """Options of `Neuron`: v > v_threshold gives a spike of size 1 and resets v to v_reset."""
     return {
         "input_gain": input_gain,
         "v_threshold": p.v_threshold,

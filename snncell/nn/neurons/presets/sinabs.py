@@ -28,7 +28,7 @@ def raise_to_floor(v: Any, floor: Any) -> Any:
 
 
 class InPotential(Wrapper):
-    """Evaluate a spike function of the potential where the neuron passes thresholds: x becomes x v_threshold."""
+    """Apply a spike function of v - v_threshold in a neuron that passes x = v / v_threshold - 1: x v_threshold."""
 
     def __init__(self, surrogate_function: Any, v_threshold: Any) -> None:
         super().__init__(surrogate_function)
@@ -87,7 +87,7 @@ class SinabsEnd(Neuron):
 
 
 class SinabsLIF(SinabsEnd, LeakyNode):
-    """LIF, IAF."""
+    """LIF and IAF without tau_syn."""
 
 
 class SinabsCuba(SinabsEnd, CubaLIFNode):
@@ -101,7 +101,7 @@ class SinabsCuba(SinabsEnd, CubaLIFNode):
 
 
 class SinabsALIF(SinabsEnd, ALIFNode):
-    """ALIF: the surrogate is as wide as the threshold, which only the gradient of the reset reaches."""
+    """ALIF: the surrogate is as wide as the adaptive threshold, whose gradient flows through the reset only."""
 
     relative = False
     decay = "alpha"
@@ -124,7 +124,7 @@ class SinabsALIF(SinabsEnd, ALIFNode):
 
 
 class SinabsLeak(Membrane):
-    """ExpLeak: v = beta v + x, or beta v + (1 - beta) x with norm_input; the floor limits only the state."""
+    """ExpLeak: v = beta v + x, or beta v + (1 - beta) x with norm_input; the floor limits the state, not the output."""
 
     beta: Any
     min_v_mem: Any = None
@@ -166,8 +166,8 @@ class Sinabs(FrameworkSettings):
     """Settings of sinabs's neurons, with time constants in steps. surrogate_grad_fn receives v - spike_threshold.
 
     grad_width and grad_scale belong to SingleExponential, reset_value to MembraneReset, subtract_value to
-    MembraneSubtract. In sinabs, MembraneReset(reset_value) adds reset_value to every potential at every step. Here it
-    resets the neurons that fire to reset_value; as_shipped=True reproduces sinabs.
+    MembraneSubtract. Here, MembraneReset(reset_value) resets the neurons that fire to reset_value. In sinabs it adds
+    reset_value to every potential at every step, which as_shipped=True reproduces.
     """
 
     framework = "sinabs"
@@ -195,7 +195,7 @@ OF_FUNCTIONS = " grad_width grad_scale reset_value subtract_value as_shipped"
 
 
 def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
-    """Options of sinabs's spike, which is a count unless spike_fn is "SingleSpike".
+    """Options of `Neuron`; the spike is a count unless spike_fn is "SingleSpike".
 
     SingleExponential is grad_scale / w exp(-|v - threshold| / w), with w = grad_width threshold.
     """
@@ -229,7 +229,6 @@ def leaky(p: Sinabs, beta: Any) -> Membrane:
 def sinabs_alif(p: Sinabs) -> Membrane:
     """ALIF; its states are (v_mem, b), or (i_syn, v_mem, b) with tau_syn.
 
-    No gradient flows through the comparison with the adaptive threshold, and the surrogate is as wide as the threshold.
     With tau_syn and norm_input, sinabs multiplies the current by 1 - exp(-1 / tau_mem) at every step, so it forgets
     too fast. Here the factor applies where the membrane reads the current, unless as_shipped=True.
     """

@@ -20,7 +20,7 @@ from snncell.tape.tensor import Tensor
 
 
 class TorchEnd(Neuron):
-    """The end of a step in snnTorch: graded spikes, inhibition, or a reset that swallows spikes."""
+    """The end of a step in snnTorch: graded spikes, inhibition, or a reset that swallows (loses) spikes."""
 
     swallows = False
     inhibition = False
@@ -40,8 +40,8 @@ class TorchEnd(Neuron):
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
         """End a step: return the spikes and the next potential.
 
-        If spikes are swallowed, a potential can remain above the threshold without a spike. The next step still
-        subtracts the threshold from it: h = h - R * v_threshold. A spike of that step then subtracts only s - R.
+        With `swallows`, a potential can remain above the threshold without a spike (R = 1). The next step still
+        subtracts the threshold, h = h - R * v_threshold, and its spike s then subtracts only (s - R) * v_threshold.
         """
         if self.swallows and late is not None:
             h = h - late * self.v_threshold
@@ -70,7 +70,7 @@ class TorchSynaptic(TorchEnd, CubaLIFNode):
 
 
 class TorchAlpha(AlphaNode):
-    """Alpha with snnTorch's "subtract": e falls by the threshold, i is cleared, and v gains the last i."""
+    """Alpha with snnTorch's "subtract" of its states e, i and v: see `torch_alpha`."""
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         alpha, beta = self.alpha, self.beta
@@ -125,7 +125,7 @@ class SnnTorch(FrameworkSettings):
 
 
 def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
-    """Options of threshold, reset and spike function; the backward pass treats a delayed reset as a constant."""
+    """Options of `Neuron` for threshold, reset and spike function; a delayed reset is detached, as in snnTorch."""
     learned = {"alpha": p.learn_alpha, "beta": p.learn_beta, "v_threshold": p.learn_threshold}
     return {
         "v_threshold": p.threshold,
@@ -138,7 +138,7 @@ def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
 
 
 def refuse_inhibition(p: SnnTorch) -> None:
-    """Raise for combinations with inhibition that do nothing sensible in snnTorch."""
+    """Raise for settings that do not work together with inhibition in snnTorch."""
     if p.inhibition and not p.reset_delay:
         raise ArgumentError(
             "like: snntorch: inhibition with reset_delay=False resets losers above the threshold one step later than "
@@ -153,7 +153,7 @@ def refuse_inhibition(p: SnnTorch) -> None:
 
 
 def torch_leaky(p: SnnTorch) -> Neuron:
-    """Leaky. With inhibition, only the neuron of a sample (N,) with the largest potential can fire."""
+    """Leaky. With inhibition, only the neuron with the largest potential of each sample can fire."""
     refuse_inhibition(p)
     options = firing(p, "reset" if p.reset_delay else None)
     learned = p.learn_graded_spikes_factor
@@ -258,7 +258,7 @@ absent(
 
 
 class SpyxCuba(CubaLIFNode):
-    """CuBaLIF: the previous spike is subtracted before the potential decays, so the amount decays too."""
+    """CuBaLIF: the previous spike lowers the potential before it decays, so the subtracted amount decays too."""
 
     def _resets_at_end(self) -> bool:
         return False
@@ -276,7 +276,7 @@ class Spyx(FrameworkSettings):
 
 
 def spyx_firing(p: Spyx) -> dict[str, Any]:
-    """Options of the spike: spike and reset come one step after the potential crosses the threshold."""
+    """Options of `Neuron`: spike and reset come one step after the potential crosses the threshold."""
     surrogate = FastSigmoid(25.0) if p.activation is None else p.activation
     return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}
 
