@@ -432,7 +432,7 @@ def test_sizes_and_use_of_delays_cannot_change():
             setattr(layer, name, value)
         assert getattr(layer, name) == before
     layer.max_delay = 3.0
-    with pytest.raises(ArgumentError, match=r"max_delay cannot become 3\.0, because the layer was made without delays"):
+    with pytest.raises(ArgumentError, match=r"max_delay cannot become 3\.0, because the layer was created without"):
         nn.EventDense(nn.EventLIF(), 2, 1, 50.0, 0.5, 4.0).max_delay = 3.0
 
 

@@ -53,9 +53,9 @@ class CubaLIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = h - s * v_threshold                  reset="subtract"; see `Neuron` for the others
 
-    Use it if an input spike should act over several steps: it is a low-pass filter of the input, followed by
-    `LeakyNode`. It reproduces snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF and NIR's CubaLIF. With the
-    default decay factors of 0.9, current and potential forget over about 10 steps.
+    Use it if an input spike should act over several steps: the current is a low-pass filter before a `LeakyNode`. With
+    its options it is snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF or NIR's CubaLIF (see `like`). With
+    the default decay factors of 0.9, current and potential forget over about 10 steps.
 
     Inputs: x, v, i: the input, the potential and the current, of the same shape.
     Returns: (s, v, i).
@@ -100,9 +100,8 @@ class CobaLIFNode(Neuron):
     Compared with `CubaLIFNode`, an input has less effect close to its reversal potential, and strong input shortens the
     time constant to tau / g (shunting). Exponential Euler solves tau dv/dt = g (u - v) exactly for a conductance that
     is constant within a step, so v stays between e_inh and e_exc for any input. The Euler step is Norse's, and is
-    stable only for g < 2 tau. x is the net input: excitation and inhibition of the same step cancel before this neuron.
-
-    The defaults are those of the paper, with steps of 1 ms and potentials (V + 60 mV) / 10 mV: rest at 0, threshold at
+    stable only for g < 2 tau. x is the net input: excitation and inhibition of a step cancel before they reach the
+    neuron. The defaults are the paper's, with steps of 1 ms and potentials (V + 60 mV) / 10 mV: rest at 0, threshold at
     1, reversal potentials of 0 and -80 mV, and time constants of 20 ms (membrane), 5 ms and 10 ms (synapses).
 
     Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of the same shape.
@@ -155,8 +154,8 @@ class AlphaNode(Neuron):
         e, i, v = (1 - s) (e, i, h)              reset="zero"
         e = e - s * v_threshold / k              reset="subtract", which lowers h by v_threshold
 
-    Use it if the shape of the postsynaptic potential matters, for example with temporal codes. The potential v
-    follows from the exponentials e and i; it is also a state, for monitors and delayed resets.
+    Use it if the shape of the postsynaptic potential matters, for example with temporal codes. The potential v follows
+    from the exponentials e and i; it is a state only for monitors and delayed resets.
 
     Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of the same shape.
     Returns: (s, e, i, v).
@@ -239,9 +238,9 @@ class WithSynapse(Membrane):
         i = alpha i + x
         s, *states = cell(i, *states)
 
-    Use it to give neurons such as `ALIFNode` or `EIFNode` a synapse. `CubaLIFNode(beta=..., alpha=...)` has the same
-    spikes and potentials as `WithSynapse(LeakyNode(beta), alpha)`. The result is again a one-step Cell; its first state
-    is the current. `MultiStep` compiles both into one kernel.
+    Use it to give neurons such as `ALIFNode` or `EIFNode` a synapse. `WithSynapse(LeakyNode(beta), alpha)` has the
+    spikes and potentials of `CubaLIFNode(alpha, beta)`. The result is again a one-step Cell; its first state is the
+    current. `MultiStep` compiles both into one kernel.
 
     Inputs: x, i, *states: the input, the current, and the states of `cell`, of the same shape.
     Returns: (s, i, *states).
@@ -284,9 +283,9 @@ class ShortTermPlasticity(Membrane):
         y = x u r                                the spike, scaled by its strength
         r = r - y
 
-    Use it between presynaptic spikes and a layer with weights. It has one synapse state for each presynaptic neuron, so
-    all of its targets see the same strength, U for the first spike. A large U with tau_d > tau_f depresses, a small U
-    with tau_f > tau_d facilitates. Between spikes this solves du/dt = -u / tau_f and dr/dt = (1 - r) / tau_d exactly.
+    Use it between presynaptic spikes and a layer with weights. All synapses of a presynaptic neuron share u and r, so
+    they have the same strength, U for the first spike. A large U with tau_d > tau_f depresses, a small U with
+    tau_f > tau_d facilitates. Between spikes this solves du/dt = -u / tau_f and dr/dt = (1 - r) / tau_d exactly.
 
     Inputs: x: spikes, 0 or 1; u and r: the states, of the same shape.
     Returns: (y, u, r).

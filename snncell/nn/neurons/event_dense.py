@@ -30,7 +30,7 @@ from snncell.tape.tensor import Tensor
 __all__ = ["EventDense"]
 
 Output = Literal["times", "states", "maximum"]
-WINDOWS = 32  # of a recurrent layer in closed form
+WINDOWS = 32  # number of time windows of the simulation of a recurrent layer in closed form
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
@@ -45,8 +45,8 @@ class _Solver(Primitive):
 
 
 class _Solve(_Solver):
-    """Times, weights, delays, initial states and constants -> those of spike times (B, N, K), states (B, N, S) and
-    maxima (B, N) that are in `outputs`.
+    """Times, weights, delays, initial states and constants -> the results that `outputs` names: spike times (B, N, K),
+    states (B, N, S) and maxima (B, N).
     """
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -65,16 +65,16 @@ class _SolveBack(_Solver):
 
 def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: Any) -> Simulation:
     times, weights, delays, initial, constants = arrays
-    others = [times, weights, delays, np.pad(initial, ((0, equations.states - len(initial)), (0, 0)))]
-    if others[0].size and not others[0].min() >= 0.0:
+    if times.size and not times.min() >= 0.0:
         raise ArgumentError(
             "EventDense: times must be at least 0, because the simulation begins at 0. Shift them, for example by "
             "times - times.min()."
         )
     numbers = np.array([*equations.numbers, 0.0])[:, None]
     values = np.concatenate([constants, np.broadcast_to(numbers, (len(numbers), constants.shape[1]))])
+    initial = np.pad(initial, ((0, equations.states - len(initial)), (0, 0)))
     kind = Simulation if len(weights) == times.shape[1] else RecurrentSimulation
-    return kind(equations.source, [*others, values], len(constants), **sizes)
+    return kind(equations.source, [times, weights, delays, initial, values], len(constants), **sizes)
 
 
 def _find(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> tuple[Any, ...]:
@@ -128,20 +128,20 @@ def _(*_: Any, **__: Any) -> Sequence[Any]:
 
 @with_fields
 class EventDense(Ranged, Settings):
-    """A dense layer of event-driven neurons, from spike times to spike times, with exact gradients for any neuron.
+    """Dense layer of event-driven neurons, from spike times to spike times, with exact gradients for any neuron.
 
-    Use it for temporal codes with neurons of your own (`EventNeuron`), with learned constants, or with learned delays
-    per synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster, and also runs on GPUs.
+    Use it for temporal codes with your own neurons (`EventNeuron`), with learned constants, or with a learned delay per
+    synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster, and also runs on GPUs.
 
     Without `step`, the equations are solved in closed form from event to event, up to rounding. This needs linear
-    `dynamics`: each state decays or grows exponentially. A constant or another state can drive it, but no third state
-    may drive that one. `spike_condition` must be a linear function of at most two of the states that change between
-    events, and so must `readout` for the maximum. For example, `EventLIF` and `EventLI` have a closed form; `EventQIF`,
-    and `EventALIF` with its three exponentials, have none.
+    `dynamics`: each state decays or grows exponentially, and a constant or one other state can drive it, for example
+    the current drives v. A state that drives another one must not be driven by a state itself. `spike_condition` must
+    be a linear function of at most two of the states that change between events, and so must `readout` for the maximum.
+    `EventLIF` and `EventLI` have a closed form; `EventQIF`, and `EventALIF` with its three exponentials, have none.
 
     With `step`, the Runge-Kutta method of fourth order integrates any equations. If the spike condition crosses 0 from
-    below in a step, false position finds the time s up to rounding, and the state is reset there. So the error of a
-    spike time is of order step^4, and spikes need not lie on the grid of steps.
+    below in a step, the method of false position finds the time s of the crossing up to rounding, and the state is
+    reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
 
     The gradient is exact in both cases (implicit function theorem). Let c be the spike condition and p the Parameters
     in the equations. Let y be the state at the start of the step, and F(y, s) the state after a time s. Then
@@ -151,14 +151,15 @@ class EventDense(Ranged, Settings):
     snncell computes all derivatives from your equations. The backward pass repeats the simulation of 16 neurons at a
     time and keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
 
-    A crossing that begins and ends within one Runge-Kutta step is missed; choose `step` at most a fifth of the fastest
-    time constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss` and `EventPropLIF`.
+    If the condition rises above 0 and falls again within one Runge-Kutta step, the spike is missed. So choose `step` at
+    most a fifth of the fastest time constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`
+    and `EventPropLIF`.
 
-    `output` chooses the results. For losses of voltages, the last layer returns the states at t_max, "states", or the
-    maximum of the potential over time, "maximum". Then K spikes do not end the simulation of a neuron; later spikes
-    reset it, but are not returned, and no recurrent connection sends them. With `step`, the maximum is that of the
-    values at the ends of all steps, before and after each spike, and its gradient is exact for these values. Between
-    the ends, a smooth potential can be higher by max |v''| step^2 / 8.
+    For losses of voltages, let the last layer return output="states", the states at t_max, or "maximum", the maximum of
+    the potential over time. Then K spikes do not end the simulation of a neuron. Later spikes reset it, but the layer
+    does not return them, nor send them through recurrent connections. With `step`, the maximum is that of the values at
+    the ends of all steps, before and after each spike, and its gradient is exact for these values. Between the ends, a
+    smooth potential can be higher by max |v''| step^2 / 8.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
@@ -255,12 +256,12 @@ class EventDense(Ranged, Settings):
         if self.weight.shape != (self.out_channels, self.in_channels):
             raise ArgumentError(
                 f"EventDense: in_channels and out_channels must be {self.weight.shape[::-1]}, as in the weight. For "
-                f"other sizes, make a new EventDense."
+                f"other sizes, create a new EventDense."
             )
         if (self.max_delay is None) != (self.delay is None):
             raise ArgumentError(
-                f"EventDense: max_delay cannot become {self.max_delay!r}, because the layer was made "
-                f"{'without' if self.delay is None else 'with'} delays. Make a new EventDense."
+                f"EventDense: max_delay cannot become {self.max_delay!r}, because the layer was created "
+                f"{'without' if self.delay is None else 'with'} delays. Create a new EventDense."
             )
         for delay in (self.delay, self.recurrent_delay):
             if delay is not None:

@@ -27,26 +27,24 @@ def _replace_first(first: Any, values: Any) -> Any:
 class EventNeuron(Membrane):
     """Base class of event-driven neurons (hybrid systems): an ordinary differential equation, and jumps at spikes.
 
-    `EventDense` runs a layer of such neurons from spike times to spike times. Pass the constants of your neuron by
-    name, for example `Leaky({"tau": 10.0})`, and read them as `self.tau`. To write a neuron, define these four methods.
-    The states are Tensors of shape (N,). The methods must be elementwise, because each neuron is simulated alone:
+    `EventDense` runs a layer of such neurons from spike times to spike times. To write a neuron, define the number of
+    `states` and four methods. The methods must be elementwise, because each neuron is simulated alone. Their states are
+    Tensors of shape (N,), and they can return Python numbers instead of Tensors:
 
     - `dynamics(*states)` returns the time derivative of each state.
     - `spike_condition(*states)` returns a number. The neuron spikes when it crosses 0 from below.
     - `input_spike(weight, *states)` returns the states after an input spike.
     - `reset(*states)` returns the states after an output spike. The condition must be below 0 for these states.
 
+    Pass the constants of your neuron by name, for example `Leaky({"tau": 10.0})`, and read them as `self.tau`. Every
+    Parameter that the methods read gets its exact gradient. The states start at 0. For other initial states, define
+    `init_state(x)`, where x is a Tensor of shape (N,). For an output "maximum" of `EventDense` that is not the maximum
+    of the first state, define `readout(*states)`.
+
     A neuron can have a constant `refractory_period`, the time after each spike in which it cannot spike. During this
-    time the first state is constant, the others go on, and input spikes change only the others. For other behavior,
-    define `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0
-    at the end of the period, the neuron spikes there.
-
-    The output "maximum" of `EventDense` is the maximum of the first state. For the maximum of another number, define
-    `readout(*states)`.
-
-    A method can return a Python number instead of a Tensor. Every Parameter that the methods read gets its exact
-    gradient. The states start at 0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial
-    states.
+    time the first state is constant, and input spikes change only the others. For other behavior, define
+    `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0 at the
+    end of the period, the neuron spikes there.
 
     Args, Raises: as for `Membrane`. `states` is the number of states.
     Source: the protocol follows Eventax; hybrid systems: Wunderlich and Pehle, Scientific Reports 11, 2021.
@@ -68,17 +66,9 @@ class EventNeuron(Membrane):
 
     states = 2
     _example = " such as nn.EventLIF()"  # for errors about arguments
-    # `snncell.jit` finds the values that these methods read, which only library code calls.
+    # `snncell.jit` traces again if a value has changed that these methods read; it does not see who calls them.
     _called_methods = frozenset(
-        [
-            "dynamics",
-            "spike_condition",
-            "input_spike",
-            "reset",
-            "readout",
-            "refractory_dynamics",
-            "refractory_input_spike",
-        ]
+        "dynamics spike_condition input_spike reset readout refractory_dynamics refractory_input_spike".split()
     )
     refractory_period: Any = 0.0
     ranges: ClassVar = {"refractory_period": NOT_NEGATIVE}
@@ -120,9 +110,7 @@ class EventNeuron(Membrane):
 
 
 class _CurrentDriven(EventNeuron):
-    """A leaky neuron with a potential v and a current i: an input spike adds its weight to i; v resets to v_reset.
-    Neither changes the other states of a subclass.
-    """
+    """Base of neurons with potential v and current i: an input spike adds its weight to i, and v resets to v_reset."""
 
     tau_mem: Any
     tau_syn: Any

@@ -57,7 +57,7 @@ class AdaptiveQIFNode(Neuron):
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
     SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
-    defaults a = b = 0 it does not adapt, as in SpikingJelly; for example, b=0.5 lets each spike delay the next one.
+    defaults a = b = 0, which are SpikingJelly's, it does not adapt. For example, b=0.5 lets each spike delay the next.
 
     Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
@@ -95,9 +95,9 @@ class EIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
-    This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t * exp((v - theta_rh) / delta_t) + R I. The input x is
-    R I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
-    defaults, with potentials of the order of 1 instead of mV.
+    This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t * exp((v - theta_rh) / delta_t) + x, where x is the
+    input current times the resistance, in the unit of v. Use `AdExNode` if the neuron should also adapt. The defaults
+    are SpikingJelly's, with potentials of the order of 1 instead of mV.
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
     Example:
         >>> spike, v = nn.EIFNode(tau=2.0)(Tensor([1.0]), Tensor([0.8]))
@@ -126,8 +126,8 @@ class AdExNode(Neuron):
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s * v_reset              reset="value"; see `Neuron` for the others
 
-    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations are
-    the paper's, with w, a and b divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
+    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations are the
+    paper's, with w, a and b divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
 
     Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
@@ -171,7 +171,8 @@ KINDS = {  # a, b, c, d of the paper's figure 2
 }
 
 
-SUBSTEPS = Range(1, 1000, "both", "is a whole number of at least 1", whole=True)  # limited: the program contains each
+# Limited, because the compiled step contains the instructions of each substep.
+SUBSTEPS = Range(1, 1000, "both", "is a whole number of at least 1", whole=True)
 
 
 @with_fields
@@ -185,8 +186,8 @@ class IzhikevichNode(Neuron):
     Use it to reproduce firing patterns at low cost. `IzhikevichNode.named("CH")` creates one of the paper's seven
     cells; the default is its regular spiking cell, "RS". For constants of the order of 1, use `AdaptiveQIFNode`.
 
-    As in the paper's program, a time step has `substeps` Euler steps of v, then one of u; spike and reset come at its
-    end. The argument of the surrogate is (v - 30) / scale.
+    As in the paper's program, a time step has `substeps` Euler steps of v, then one of u, then spike and reset. The
+    argument of the surrogate is (v - 30) / scale.
 
     Inputs: x, v, u: the input, the potential in mV, and the recovery, of the same shape.
     Returns: (s, v, u).

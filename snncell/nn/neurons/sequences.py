@@ -32,7 +32,7 @@ SPIKES = field(
 COMPARE = field(">", None, '">" fires only if h is above 0, ">=" also if h is 0', keep=False)
 
 
-_BLOCK = 64  # steps of a block of a sliding PSN, at least
+_BLOCK = 64  # the smallest number of steps per block of a sliding PSN
 
 
 class _Parallel(Cell):
@@ -57,11 +57,10 @@ class PSN(_Parallel):
         h[t] = sum over t' of weight[t, t'] x[t'] + bias[t]
         s[t] = surrogate(h[t])
 
-    Use it for inputs of a fixed number of steps T, where it runs faster than a loop over time. -bias[t] acts as the
-    threshold. Pass `order` k for a causal neuron (masked PSN), where only weight[t, t'] with t - k < t' <= t counts. It
-    is a layer over whole sequences, so call it directly, without `MultiStep`.
-
-    The weights are initialised as in a Dense layer (He, uniform), and the bias starts at -1.
+    Use it for inputs of a fixed number of steps T, where it runs faster than a loop over time. It is a layer over whole
+    sequences, so call it directly, without `MultiStep`. Pass `order` k for a causal neuron (masked PSN), where only
+    weight[t, t'] with t - k < t' <= t counts. -bias[t] acts as the threshold, and starts at 1. The weights are
+    initialised as in a Dense layer (He, uniform).
 
     Inputs: x: (T, B, ...).
     Returns: spikes, (T, B, ...).
@@ -101,8 +100,8 @@ class SlidingPSN(_Parallel):
         h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias
         s[t] = surrogate(h[t])
 
-    Use it for any length, directly without `MultiStep`: its cost is linear in T. Earlier inputs count as 0. The
-    threshold -bias starts at 1.
+    Use it for any length, directly without `MultiStep`: its cost is linear in T. Inputs before the first step count as
+    0. The threshold -bias starts at 1.
 
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).
@@ -135,7 +134,7 @@ class SlidingPSN(_Parallel):
         blocks, neurons = -(-steps // block), flat.shape[1]
         if steps <= 2 * block:
             return self.fires(ops.matmul(self.banded(steps, x), flat), x)
-        # Blocks of steps see themselves and the block before them, so that the cost is linear in T.
+        # A block of steps reads only itself and the block before it, so the cost is linear in T.
         with on_device_of(x):
             before, after = (ops.zeros((n, neurons), x.dtype) for n in (block, -steps % block))
         padded = ops.concat([before, flat, after]).reshape((1 + blocks, block, neurons))
