@@ -25,7 +25,7 @@ __all__ = [
 
 
 class OperationCell(Cell):
-    """Base of Cells that call an operation, the argument `operation` of the class statement."""
+    """Base of Cells that call one operation: `class ReLU(_Activation, operation=ops.relu)`."""
 
     operation: ClassVar[Callable[..., Tensor]]
 
@@ -105,7 +105,7 @@ class ELU(_Activation, operation=ops.elu):
 
 
 class CELU(ELU, operation=ops.celu):
-    """Continuously differentiable ELU (CELU): x if x > 0, else alpha (exp(x / alpha) - 1), alpha not 0."""
+    """Continuously differentiable ELU (CELU): x if x > 0, else alpha (exp(x / alpha) - 1), where alpha is not 0."""
 
     def _complete(self, given: dict[str, Any]) -> None:
         if self.alpha == 0:
@@ -124,7 +124,7 @@ class GELU(Cell):
 
 @with_fields
 class Softplus(_Activation, operation=ops.softplus):
-    """Softplus: log(1 + exp(beta x)) / beta. See `ops.softplus`."""
+    """Softplus: log(1 + exp(beta x)) / beta; see `ops.softplus`."""
 
     beta: Positive = field(1.0, meaning="steepness", quiet=True)
     threshold: float | None = field(None, meaning="return x if beta x exceeds it; None never does", quiet=True)
@@ -303,9 +303,7 @@ class Dropout1d(_SharedDropout):
 
 
 class TimeFixedDropout(_SharedDropout):
-    """Dropout of (T, B, ...) with one mask for all time steps.
-
-        y[t] = m x[t] / (1 - p)
+    """Dropout of (T, B, ...) with one mask for all time steps: y[t] = m x[t] / (1 - p).
 
     The mask m is 0 with probability p, else 1, for each element of a sample. In prediction y is x. Use it instead of
     `Dropout` in spiking networks, because a mask that changes at every step averages out over time.
@@ -331,9 +329,7 @@ class TimeFixedDropout(_SharedDropout):
 
 
 class TimeFixedDropout2d(TimeFixedDropout):
-    """Channel dropout of (T, B, C, H, W) with one mask for all time steps; see `TimeFixedDropout`.
-
-        y[t, b, c] = m[b, c] x[t, b, c] / (1 - p)
+    """Channel dropout of (T, B, C, H, W) with one mask for all time steps: y[t, b, c] = m[b, c] x[t, b, c] / (1 - p).
 
     Args:
         p: the probability of dropping a channel.

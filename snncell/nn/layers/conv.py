@@ -177,9 +177,9 @@ class ConvLSTMCell(Cell):
         h = o tanh(c)
 
     Use it for videos and event frames: `nn.MultiStep(nn.ConvLSTMCell(2, 16, 3))` runs it over (T, B, C, H, W). It
-    convolves the inputs of all steps before the loop, and the states step by step. Padding keeps the size of images.
+    convolves the inputs of all steps before the loop, and the states in each step. Padding keeps the size of images.
     The Parameters are `of_x.weight` (4 O, C, KH, KW), `of_x.bias` (4 O,) and `of_h.weight` (4 O, O, KH, KW), in order
-    i, f, g, o. The paper's peephole weights from c to the gates are left out, as in Keras and snnTorch.
+    i, f, g, o. There are no peephole weights from c to the gates, which the paper has, as in Keras and snnTorch.
 
     Inputs: x: (B, C, H, W); h, c: the states, (B, O, H, W), zeros by default in `MultiStep`.
     Returns: (h, h, c).
@@ -239,7 +239,7 @@ Window = Annotated[Lengths, Unlike(_stride_warning)]
 
 @with_fields
 class _Pool(OperationCell):
-    """Base of pools: an operation on each window. `options` holds its other arguments."""
+    """Base of pools: an operation on each window; `options` are its arguments besides kernel_size and stride."""
 
     kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one per axis")
     stride: Lengths = field(1, meaning="distance between windows; 1 as in MindSpore, where PyTorch has kernel_size")

@@ -136,22 +136,21 @@ class DelayedDense(Ranged, Cell):
         k(s) = max(0, 1 - |s| / width)          kernel="triangular"
 
     k is normalised: its sum over d is 1. x counts as 0 before the first step. Use it for temporal patterns, such as
-    speech: a neuron with learned delays detects spikes that follow each other at certain intervals. With a wide kernel,
-    the gradient of a delay depends on many steps around p, so p can move far. A narrow kernel is close to a single
-    delay. So start with a large `width`, and let it shrink during training: assign `layer.width` between two training
-    steps, for example in a callback.
+    speech: a neuron with learned delays detects spikes that follow each other at certain intervals.
 
-    Delays are clipped to [0, max_delay] at each write, also by an optimiser. A delay may have to change by many steps,
-    a weight only by a fraction of 1. So give delays about 100 times the learning rate of the weights, by parameter
-    groups.
+    With a wide kernel, the gradient of a delay depends on many steps around p, so p can move far. A narrow kernel is
+    close to a single delay. So start with a large `width`, and let it shrink during training: assign `layer.width`
+    between two training steps, for example in a callback. A delay may have to change by many steps, a weight only by a
+    fraction of 1. So give delays about 100 times the learning rate of the weights, by parameter groups. Each write,
+    also by an optimiser, clips delays to [0, max_delay].
 
     After `set_train(False)`, each synapse has a single delay without a gradient: p rounded to a whole step, because
-    neuromorphic chips have such delays. A new Cell is in this mode. Call `set_train()` in your own training loop, also
-    before `train.training_step`. `train.fit` calls it for you.
+    neuromorphic chips have such delays. A new Cell is in this mode, so call `set_train()` in your own training loop,
+    also before `train.training_step`. `train.fit` calls it for you.
 
-    If few elements of x are nonzero, the others are skipped. The gradient of x and, for a dense x, the gradients of w
-    and p are computed by Fourier transforms over time if that saves work. Their rounding errors are then relative to
-    the largest gradient of nearby time steps, and a NaN in the gradient of y reaches the gradients of these steps, too.
+    If few elements of x are nonzero, the layer skips the others. If it saves work, Fourier transforms over time compute
+    the gradient of x and, for a dense x, the gradients of w and p. Their rounding errors are then relative to the
+    largest gradient of nearby time steps, and a NaN in the gradient of y also reaches the gradients of these steps.
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
@@ -259,9 +258,9 @@ class DelayedConv1d(Cell):
 
         y[t, :, o, l] = sum_c sum_k sum_d w[o, c, k] kernel(d - p[o, c, k]) x[t - d, :, c, l stride + k dilation] + b[o]
 
-    Positions in x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds.
-    The attribute `synapses` is a `DelayedDense` from the C K values of a window to the O outputs. So the weights
-    `synapses.weight` and the delays `synapses.delay` are (O, C K), and you can assign `synapses.width`.
+    Positions in x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds. The
+    attribute `synapses` is a `DelayedDense` from the C K values of a window to the O outputs. Its `weight` and `delay`
+    are (O, C K), and you can assign its `width`.
 
     Args:
         in_channels, out_channels: C and O.
@@ -329,9 +328,8 @@ class RecurrentDelay(Cell):
         out[t], *states[t] = cell(x[t] + b + sum_d out[t - 1 - d] taps[d], *states[t - 1]),   d = 0, ..., D
 
     `feedback` gives the taps, w k(d - p). The feedback takes at least one step, so a spike arrives 1 + p steps later.
-    Use it for recurrent networks that must remember the times of their spikes. The result is a neuron: a Cell of one
-    time step, for `MultiStep`. Its first state contains the currents that have not arrived yet, and the states of
-    `cell` follow.
+    Use it for recurrent networks that must remember the times of their spikes. The result is a Cell of one time step,
+    for `MultiStep`. Its first state contains the currents that have not arrived yet; the states of `cell` follow.
 
     Args:
         cell: the neuron, with N outputs for N inputs.

@@ -111,8 +111,8 @@ class BatchStatistics(Cell):
             raise ShapeError(
                 f"{self!r}: an input of shape {x.shape} has {values} per channel, but a variance needs two or more."
             )
-        # Var(x) = Var(x - c) = E[(x - c)^2] - E[x - c]^2 for any c, so one pass over x gives both statistics. With the
-        # first sample's mean as c, cancellation enlarges the rounding error by at most the number of samples.
+        # Var(x) = E[(x - c)^2] - E[x - c]^2 for any c, so one pass over x gives both statistics. If c is the mean of
+        # the first sample, cancellation enlarges the rounding error by at most the number of samples.
         first = ops.stop_gradient(ops.mean(x[:1], axes, keepdims=True))
         distance = x - first
         offset, squares = ops.mean(distance, axes, keepdims=True), ops.mean(ops.square(distance), axes, keepdims=True)
@@ -122,7 +122,7 @@ class BatchStatistics(Cell):
         return mean, var
 
     def follow(self, mean: Tensor, var: Tensor, where: Tensor | None = None) -> None:
-        """Update the moving mean and variance, where `where` is True; on an error, neither changes."""
+        """Update the moving mean and variance, only the elements where `where` is True; on an error, neither."""
         followed = []
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, var)):
             after = (moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)).astype(moving.dtype)
@@ -158,11 +158,12 @@ class BatchNorm1d(BatchStatistics):
 
         y = (x - mean) / sqrt(var + eps) gamma + beta
 
-    In training, the layer uses the mean and the biased variance of the batch, and updates moving statistics: moving =
-    momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction it uses the moving statistics. For
-    currents of spiking neurons over time, (T, B, C), write `nn.TimeDistributed(nn.BatchNorm1d(C))`, or consider
-    `ThresholdBatchNorm`. Without TimeDistributed, (T, B, C) is read as (N, C, L). If B == C, this raises no error, but
-    the statistics are those of the samples and not of the channels.
+    In training, the layer uses the mean and the biased variance of the batch, and updates the moving statistics:
+    moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction it uses these.
+
+    For currents of spiking neurons over time, (T, B, C), write `nn.TimeDistributed(nn.BatchNorm1d(C))`, or consider
+    `ThresholdBatchNorm`. Without TimeDistributed, the layer reads (T, B, C) as (N, C, L). If B == C, it raises no
+    error, but computes the statistics of the samples instead of the channels.
 
     Args:
         num_features: C.

@@ -32,17 +32,17 @@ class _NormOverTime(BatchStatistics):
         check_time_axis(x, type(self).__name__)
         if lengths is None:
             return super().construct(x)
-        there = length_mask(x, lengths, type(self).__name__)
-        wide = widen(ops.select(there, as_float(x, type(self).__name__), 0.0))
-        mean, var = self.masked_statistics(wide, there) if self.from_batch else self.moving()
-        return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
+        valid = length_mask(x, lengths, type(self).__name__)
+        wide = widen(ops.select(valid, as_float(x, type(self).__name__), 0.0))
+        mean, var = self.masked_statistics(wide, valid) if self.from_batch else self.moving()
+        return narrow_result(ops.select(valid, self.normalised(wide, mean, var), 0.0), x, self.gamma)
 
-    def masked_statistics(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    def masked_statistics(self, x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of the valid steps of x, and update the moving statistics."""
-        count = self.sum_kept_axes(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
+        count = self.sum_kept_axes(valid.astype(dtypes.int64)) * math.prod(x.shape[3:])
         enough, count = count > 1, ops.maximum(count, 2).astype(x.dtype)
         mean = self.sum_kept_axes(x) / count
-        var = self.sum_kept_axes(ops.square(ops.select(there, x - self.spread(mean, x), 0.0))) / count
+        var = self.sum_kept_axes(ops.square(ops.select(valid, x - self.spread(mean, x), 0.0))) / count
         own = mean, var
         used = [ops.select(enough, a, b.astype(x.dtype)) for a, b in zip(own, self.moving(), strict=True)]
         self.follow(own[0], own[1] * (count / (count - 1.0)), enough)
@@ -50,13 +50,13 @@ class _NormOverTime(BatchStatistics):
 
     def sum_kept_axes(self, x: Tensor) -> Tensor:
         """The sum over all axes except the kept ones."""
-        # Sum within each step first. A sum over several axes at once may be split into parts, and padding would move
-        # their borders, which changes rounding.
+        # Sum within each step first. A sum over several axes at once may be split into parts, whose borders would
+        # depend on the number of padded steps, and so would the rounding.
         each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
         return each if 0 in self.kept else sum_over_time(each)
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
-        """Broadcast a statistic to every step, so that gradients too are summed within each step first."""
+        """Broadcast a statistic to each step, so that the backward pass too sums within each step first."""
         one = super().spread(statistic, x)
         columns = one if one.size > 1 else ops.broadcast_to(one, (1, 2, *one.shape[2:]))  # see `sum_over_time`
         spread = ops.broadcast_to(columns, (x.shape[0], *columns.shape[1:]))
@@ -89,8 +89,8 @@ class ThresholdBatchNorm(_NormOverTime):
         y = gamma * alpha * v_threshold * (x - mean) / sqrt(var + eps) + beta
 
     Put it between a layer with weights and its spiking neurons in deep networks. It scales currents to the threshold,
-    so that neurons neither fall silent nor saturate. In training, mean and variance are taken over all steps and
-    samples; in prediction the moving statistics are used, as in `BatchNorm1d`.
+    so that neurons neither fall silent nor saturate. In training, mean and variance are those of all steps and samples;
+    in prediction they are moving statistics, as in `BatchNorm1d`.
 
     Args:
         num_features: C.
@@ -171,8 +171,8 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
 
     Compared with `BatchNormThroughTime` it has T instead of 4 T C numbers per layer, and more values for each
-    statistic. In training, mean and variance are taken over all steps and samples, per channel; in prediction the
-    moving statistics are used, as in `BatchNorm1d`. In prediction x can have fewer steps. scale starts at 1.
+    statistic. Mean and variance are those of `ThresholdBatchNorm`. In prediction x can have fewer steps. scale starts
+    at 1.
 
     Args:
         num_features: C.
@@ -206,7 +206,7 @@ class NeuNorm(Cell):
         a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c]
         y[t, c] = x[t, c] - weight[c] a[t]
 
-    It balances the channels' inputs to the next layer, after spiking neurons of a convolution. Run it by `MultiStep`.
+    Use it after the spiking neurons of a convolution, to balance the channels. Run it by `MultiStep`.
 
     Inputs: x: spikes, (B, C, H, W); a: the state, (B, 1, H, W).
     Returns: (y, a).

@@ -121,7 +121,7 @@ class _RecurrentCell(Cell):
 class RNNCell(_RecurrentCell):
     """One time step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
-    Use it for a loop of your own. The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,).
+    Use it in your own loop. The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,).
 
     Inputs: x: (B, I); hx: the state, (B, H).
     Example:
@@ -224,9 +224,9 @@ class _RecurrentNetwork(Cell):
         if self.batch_first:
             x = x.swapaxes(0, 1)
         check_time_axis(x, type(self).__name__)
-        there = None if seq_length is None else length_mask(x, seq_length, type(self).__name__)
-        if there is not None:
-            x = ops.select(there, x, 0.0)  # because NaN in the padding would make gradients NaN
+        valid = None if seq_length is None else length_mask(x, seq_length, type(self).__name__)
+        if valid is not None:
+            x = ops.select(valid, x, 0.0)  # because NaN in the padding would make gradients NaN
         first, last = self._states(x, hx), []
         count = 1 + self.bidirectional
         for layer in range(self.num_layers):
@@ -235,7 +235,7 @@ class _RecurrentNetwork(Cell):
             outputs = []
             for direction, suffix in [(d, s) for of, d, s in self._passes() if of == layer]:
                 begin = tuple(state[layer * count + direction] for state in first)
-                states, out = self._one_pass(x, begin, suffix, bool(direction), there)
+                states, out = self._one_pass(x, begin, suffix, bool(direction), valid)
                 outputs.append(out)
                 last.append(states)
             x = ops.concat(outputs, -1) if self.bidirectional else outputs[0]
@@ -243,7 +243,7 @@ class _RecurrentNetwork(Cell):
         return x.swapaxes(0, 1) if self.batch_first else x, end if self.equations.states > 1 else end[0]
 
     def _one_pass(
-        self, x: Tensor, begin: States, suffix: str, backwards: bool, there: Tensor | None
+        self, x: Tensor, begin: States, suffix: str, backwards: bool, valid: Tensor | None
     ) -> tuple[States, Tensor]:
         """Run one layer in one direction; return the last states and the output of each step."""
         gates = self.equations.gates
@@ -255,18 +255,18 @@ class _RecurrentNetwork(Cell):
             of_h = split_gates(getattr(self, f"bias_hh_{suffix}"), gates)
 
         def step(states: States, now: Any) -> tuple[States, Tensor]:
-            parts, going_on = now
+            parts, valid_now = now
             products = [ops.matmul(states[0], weight) for weight in to_h]
             if self.has_bias:
                 products = [product + bias for product, bias in zip(products, of_h, strict=True)]
             after = self.equations.step(parts, products, states)
-            if going_on is None:
+            if valid_now is None:
                 return after, after[0]
-            kept = tuple(ops.select(going_on, new, old) for new, old in zip(after, states, strict=True))
-            return kept, ops.select(going_on, after[0], 0.0)
+            kept = tuple(ops.select(valid_now, new, old) for new, old in zip(after, states, strict=True))
+            return kept, ops.select(valid_now, after[0], 0.0)
 
         each = ops.split(of_x, self.hidden_size, -1)
-        last, out = run_scan(step, begin, (each, there), reverse=backwards, who=type(self).__name__)
+        last, out = run_scan(step, begin, (each, valid), reverse=backwards, who=type(self).__name__)
         return last, out
 
     def _states(self, x: Tensor, hx: Any) -> States:

@@ -82,7 +82,7 @@ class SynapseFilter(Ranged, Cell):
     it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), and `tau` is the present time constant.
 
     convention="spikingjelly" reproduces SpikingJelly's layer of this name: an Euler step in which the current does not
-    decay while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
+    decay when a spike arrives. With `learnable`, its Parameter is w with 1 / tau = sigmoid(w).
 
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 
@@ -168,9 +168,9 @@ class AxonalDelay(Cell):
     Use it for temporal patterns, such as speech, which networks with delays learn more easily. x counts as 0 before the
     first step. An integer delay moves spikes unchanged; any other delay splits a spike between two neighbouring steps.
 
-    The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n]. At integer delays, y has a kink, and this is the
-    derivative on its right side (on its left side at `max_delay`). Delays are clipped to [0, max_delay]. A delay
-    outside of this range has the gradient of its nearer end, so that the optimiser can move it back.
+    The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n]. At an integer delay y has a kink, and this is the
+    derivative towards longer delays (towards shorter ones at `max_delay`). Delays are clipped to [0, max_delay]. A
+    delay outside of this range has the gradient of the nearer end, so that the optimiser can move it back.
 
     Inputs: x: (T, B, C, ...).
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
@@ -233,11 +233,9 @@ class AxonalDelay(Cell):
 class WinnerTakeAll(Cell):
     """Winner-take-all (k-WTA): keep the k largest elements along an axis at each step, and set the others to 0.
 
-        y = x if x is among the k largest, else 0
-
     Use it for competition between neurons or channels. Of equal elements the first win, so that exactly k remain. By
-    default only the winners have a gradient, which is the derivative wherever no two elements are equal. With
-    `straight_through`, the gradient of all finite elements is 1, so that losers learn too.
+    default only the winners have a gradient, which is the derivative if no elements are equal. With `straight_through`,
+    the gradient of all finite elements is 1, so that losers learn too.
 
     Inputs: x: potentials, currents or spikes, (T, B, ...), or one step of them.
     Source: Makhzani and Frey, NeurIPS 2015; Maass, "On the Computational Power of Winner-Take-All", 2000.

@@ -32,33 +32,31 @@ class LRU(Cell):
         h[t] = lambda h[t-1] + exp(gamma) (B x[t])           N complex states, h[-1] = 0
         y[t] = Re(C h[t]) + D x[t]
 
-    State n is a damped oscillation with a period of 2 pi / exp(theta[n]) steps, which remembers about exp(-nu[n])
-    steps. In float32, |lambda| rounds to 1 if nu is below -16. Use it for long sequences: a layer of LIF neurons
-    forgets within a few of its time constants, and its gradients vanish as fast. The recurrence is linear, so put a
-    spike function or a neuron after it.
+    Use it for long sequences: a layer of LIF neurons forgets within a few of its time constants, and its gradients
+    vanish as fast. State n is a damped oscillation with a period of 2 pi / exp(theta[n]) steps, which remembers about
+    exp(-nu[n]) steps. In float32, |lambda| rounds to 1 if nu is below -16. The recurrence is linear, so put a spike
+    function or a neuron after it.
 
-    eigenvalue_init chooses the initial eigenvalues. The input is then scaled by exp(gamma) = sqrt(1 - |lambda|^2), so
-    that a state has the variance of its input if that is white noise.
+    eigenvalue_init chooses the initial eigenvalues. Initially exp(gamma) = sqrt(1 - |lambda|^2), so that for white
+    noise a state has the variance of its input.
 
         "ring"       |lambda|^2 uniform between the squares of `radius`, phases uniform up to max_phase (LRU)
         "s4d-lin"    exp(step (-1/2 + i pi n))                             n = 0, ..., N - 1 (S4D-Lin)
         "s4d-inv"    exp(step (-1/2 + i 2 N / pi (2 N / (2 n + 1) - 1)))   (S4D-Inv)
 
     `step` is drawn for each state between 0.001 and 0.1, uniformly on a logarithmic scale, as in S4D and S5. So S4D's
-    initial memory is 20 to 2000 steps. Complex numbers (N,) are initial eigenvalues of your own. A phase of 0 starts at
-    1e-6, because exp(theta) is above 0.
+    initial memory is 20 to 2000 steps. You can also pass your own eigenvalues, complex numbers (N,). A phase of 0
+    starts at 1e-6, because exp(theta) is above 0.
 
     The Parameters are nu, theta and gamma (N,), weight_in (2, N, in_channels) and weight_out (2, out_channels, N), the
     real and imaginary parts of B and C, and weight_skip (out_channels, in_channels), which is D. All are real, so that
-    the loop over time becomes one kernel, which keeps the state of a block of neurons in registers or in the cache. The
-    cost is linear in T. `eigenvalues()` returns lambda as complex numbers.
+    the loop over time becomes one kernel. The cost is linear in T. `eigenvalues()` returns lambda.
 
     Inputs:
         x: (T, B, in_channels).
         re, im: the real and imaginary part of the first state, (B, N) each; zeros by default.
     Returns: y, (T, B, out_channels); with return_states (y, (re, im)), to continue with the next part of a stream.
-    Raises: ShapeError for x or a state of another shape; ArgumentError for eigenvalues of absolute value 0, or 1 and
-        more.
+    Raises: ShapeError for x or a state of another shape; ArgumentError unless 0 < |lambda| < 1.
     Source: Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", ICML 2023; Gu, Gupta, Goel and
         Re, "On the Parameterization and Initialization of Diagonal State Space Models", NeurIPS 2022, whose B is not
         scaled by gamma but by an integral over a step; Smith, Warrington and Linderman, "Simplified State Space Layers

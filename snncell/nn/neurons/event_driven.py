@@ -67,9 +67,10 @@ class EventNeuron(Membrane):
     states = 2
     _example = " such as nn.EventLIF()"  # for errors about arguments
     # `snncell.jit` traces again if a value has changed that these methods read; it does not see who calls them.
-    _called_methods = frozenset(
-        "dynamics spike_condition input_spike reset readout refractory_dynamics refractory_input_spike".split()
-    )
+    _called_methods = frozenset((
+        "dynamics", "spike_condition", "input_spike", "reset", "readout", "refractory_dynamics",
+        "refractory_input_spike",
+    ))  # fmt: skip
     refractory_period: Any = 0.0
     ranges: ClassVar = {"refractory_period": NOT_NEGATIVE}
 
