@@ -11,7 +11,6 @@ from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.eventprop import spike_times
 from snncell.kernels.numba import build
-from snncell.kernels.numba.build import build_function
 from snncell.nn.rules import eventprop
 from snncell.testing import check_grads
 
@@ -408,13 +407,9 @@ def test_changed_constants_do_not_recompile(monkeypatch):
     def work(layer, batch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
-    names = []
+    names, build_kernel = [], build.build
     build.kernel_for.cache_clear()
-    monkeypatch.setattr(
-        build,
-        "build_function",
-        lambda function, *given: names.append(function.__name__) or build_function(function, *given),
-    )
+    monkeypatch.setattr(build, "build", lambda name, *given: names.append(name) or build_kernel(name, *given))
     layer = nn.EventPropLIF(3, 2)
     work(layer, 2)
     assert names == ["find_spikes", "send_back_kernel"]

@@ -34,7 +34,6 @@ from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, Memory
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.numba.build import batch_sources, expect, prepare_batches
-from snncell.kernels.numba.code import listening
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.parameter import Parameter, commit
@@ -80,8 +79,7 @@ class Plan:
         """Compile or load its kernels, once."""
         if self._built:
             return
-        if listening():  # progress reports want the number of kernels first
-            expect(self.kernels())
+        expect(self.kernels())  # for progress reports, which begin with the number of kernels
         for launch in self.launches:
             launch.build()
         if self.joins:

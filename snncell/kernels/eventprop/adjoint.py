@@ -1,4 +1,8 @@
-"""The adjoint of spike times: gradients of event times and weights, computed backwards in time from event to event."""
+"""EventProp: gradients of event times and weights from those of spike times, computed backwards from event to event.
+
+Source: T. Wunderlich and C. Pehle, "Event-based backpropagation can compute exact gradients for spiking neural
+networks", Scientific Reports 2021.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,8 @@ LEAST = 3  # index of the smallest slope of V at a spike, after the constants of
 def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other: Any, constants: Any) -> Any:
     """Compute the gradient a_k that each spike of a sample sends back; return the last event before a spike.
 
-    `spikes` has the spike times, the events before them, the currents, and the number of spikes per neuron. It also
-    builds linked lists of the spikes after each event: `first`, initially -1, gets the first spike, `other` the next
-    one.
+    `spikes` has the spike times, the events before them, the currents, and the number of spikes per neuron. The spikes
+    after each event become a linked list: `first`, initially -1, gets its first spike, and `other` the next spike.
     """
     times, places, currents, wanted = spikes
     mem, threshold, last = constants[MEM], constants[THRESHOLD], -1
@@ -46,7 +49,7 @@ def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other:
 
 @inline
 def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
-    """Propagate p and q backwards in time by `length`."""
+    """Propagate the adjoint variables p and q backwards in time by `length`."""
     of_p, of_q, kappa = waves(length, constants[MEM], constants[SYN])
     for n in range(neurons):
         p[n] = p[n] * of_p + q[n] * kappa
@@ -77,8 +80,8 @@ def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
 def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: Any, event: Any, constants: Any) -> None:
     """Sweep backwards through the events of a sample, from `event` on, with the adjoint variables p and q.
 
-    `events` has their times, their order, the number of events per input, the weights, and the gradients of times and
-    weights.
+    `events` has the times of the events, their order, their number per input, the weights, and the gradients of times
+    and weights.
     """
     time, ordered, of_each, weights, of_time, of_weights = events
     times, _, _, wanted = spikes
@@ -108,8 +111,9 @@ def send_back_kernel(
 ) -> None:  # fmt: skip
     """Compute the gradients of times and weights from the gradients of the spikes, `gradients` (B, N K).
 
-    At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and q = sum_k
-    a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
+    The adjoint variables of a neuron at an event at time t are sums over its later spikes, at T_k. p = sum_k a_k
+    kappa(T_k - t) is the gradient of the weight of the event, and q = sum_k a_k exp(-(T_k - t) / tau_syn). The gradient
+    of t is w (p - q) / tau_mem, because -kappa'(s) = (kappa(s) - exp(-s / tau_syn)) / tau_mem.
 
     The first six arrays are as in `find_spikes`. Outputs are `of_times` (B, E), and `of_weights` (parts, N_in N), the
     sums over the samples of each part. `state` (at least 3 parts, N K) and `numbers` (2 parts, at least E and N K) are
@@ -140,8 +144,8 @@ ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients
 
 
 def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
-    """Compute the gradients of times and weights. `more` are the results of `find` (order, spike times, places and
-    currents) and the gradients of the spike times.
+    """The gradients of times and weights. `more` are order, spike times, places and currents, as `find` returns them,
+    and the gradients of the spike times.
     """
     return run_backward(send_back_kernel, times, weights, *more, **constants)
 

@@ -1,4 +1,4 @@
-"""Spike times and their adjoint on the device, with one thread per neuron and sample, in float64.
+"""Spike times and their adjoint on a GPU, with one thread per neuron and sample, in float64.
 
 A crossing is found by Newton's method from the left: V is concave while it rises, so no step overshoots.
 """

@@ -1,7 +1,7 @@
-"""Spikes and gradients of a recurrent layer of neurons with two exponentials, in one pass through all events.
+"""Spikes and gradients of a recurrent layer of LIF neurons with exponential synapses, in one pass through all events.
 
-The events are those of the inputs and the spikes of the layer, which arrive at all of its neurons at once. The other
-files of this folder have the computations between two events.
+The events are the input spikes and the spikes of the layer, which arrive at all of its neurons without a delay.
+`spike_times.py` and `adjoint.py` have the computations between two events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from snncell.kernels.eventprop.spike_times import (
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.elements import row, tail
 
-TIE = 2.0**-30  # relative difference of two spike times that count as the same time
+TIE = 2.0**-30  # two spike times with a smaller relative difference count as the same time
 
 # --- Spike times ------------------------------------------------------------------------------------------------------
 
@@ -37,10 +37,10 @@ TIE = 2.0**-30  # relative difference of two spike times that count as the same 
 def next_spikes(
     near: Any, marked: Any, soon: Any, now: Any, left: Any, v: Any, i: Any, spikes: Any, constants: Any
 ) -> Any:
-    """Find the time until the next spike of the neurons in `near`, at most `left`, or inf.
+    """Find the time until the next spike among the neurons in `near`, at most `left`, or inf.
 
-    `soon` gets the time until the next spike of each, or inf if it is later than that of another neuron. A neuron whose
-    next spike is after the end, as rounded to its dtype, becomes silent.
+    `soon` gets the time until the next spike of each neuron, or inf if another neuron spikes before it. A neuron
+    becomes silent if its next spike, rounded to its dtype, is not before the end.
     """
     times, _, _, number, wanted = spikes
     mem, syn, threshold, end = constants[MEM], constants[SYN], constants[THRESHOLD], constants[END]
@@ -84,8 +84,8 @@ def spike_together(
     near: Any, marked: Any, soon: Any, best: Any, now: Any, v: Any, i: Any, spikes: Any, ordered: Any, last: Any,
     events: Any, weights: Any, constants: Any,
 ) -> Any:  # fmt: skip
-    """Go on by the time `best`, store the spikes there as events after `last`, and return the last of them. It adds the
-    weights of all new events except the last one.
+    """Advance by the time `best`, store the spikes there as events after `last`, and return the last of these events.
+    Add the weights of all new events except the last one, which the caller adds.
     """
     times, places, currents, number, wanted = spikes
     rows, neurons = weights.shape
@@ -117,8 +117,9 @@ def find_in_sample(
     time: Any, ordered: Any, events: Any, of_each: Any, count: Any, queue: Any, weights: Any, flag: Any, near: Any,
     soon: Any, state: Any, spikes: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the spikes of one sample; `queue` has the events of its inputs in order; `count` are before the end. Each
-    iteration begins at the time `now` of the event `last`, and goes on to the next event.
+    """Find the spikes of one sample; `queue` has the input events in order, of which `count` are before the end.
+
+    Each iteration begins at the time `now` of the event `last`, and goes on to the next event.
     """
     v, i, v_end, i_end = state
     rows, neurons = weights.shape
@@ -155,7 +156,7 @@ def find_recurrent_spikes(
     """Find the first spikes of each neuron; as `find_spikes`, with two differences.
 
     `weights` (N_in + N, N) has the recurrent weights in its last rows. `order` (B, E + N K) has the events of a sample
-    by time: the numbers of input events, E + n K + k for spike k of neuron n, and -1 after the last.
+    by time: the number of an input event, or E + n K + k for spike k of neuron n. After the last event, it has -1.
     """
     samples, events = times.shape
     inputs, neurons = weights.shape
@@ -199,8 +200,9 @@ def send_back_sample(
     time: Any, ordered: Any, most: Any, of_each: Any, inputs: Any, weights: Any, spikes: Any, gradient: Any,
     of_time: Any, of_weights: Any, lists: Any, state: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`. The gradient of a
-    spike is complete when the sweep arrives at it, because its effects are later.
+    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`.
+
+    When the sweep reaches a spike, its gradient is complete, because a spike only affects later events.
     """
     times, places, currents, events, wanted = spikes
     first, other = lists

@@ -1,12 +1,13 @@
 """Recurrent layers of any event-driven neuron: the solver runs in windows of time, so that one pass is enough.
 
-A window is at most a step long, and ends at the first arrival of a spike in it. So no neuron gets a spike in the window
-of that spike, and the neurons are independent within a window. If a window contains a spike that arrives before its
-end, it is simulated again up to this arrival. The backward pass goes back through the windows: at each spike, it has
-passed all arrivals of this spike, so that the gradient of the spike is complete.
+A window is at most a step long, and ends when the first spike that occurs in it arrives at a neuron. So no spike
+arrives in the window in which it occurs, and the neurons are independent within a window. If a window contains a spike
+that arrives before the end of the window, it is simulated again up to this arrival. The backward pass goes back through
+the windows. When it reaches a spike, it has passed all arrivals of this spike, so that its gradient is complete.
 
-The steps of all neurons end at the end of a window, which moves with the spike that arrives there, or with the start of
-the window. So the backward pass first computes the gradient of this time, from the steps that end and begin there.
+The steps of all neurons end with a window. This time depends on the spike that arrives there, or, without an arrival,
+on the start of the window. So the backward pass first computes the gradient of the time, from the steps that end and
+begin there.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def run_group(
     space: Any, place: Any, n0: Any, neurons: Any, limits: Any, weights: Any, found: Any, again: Any, logged: Any,
     constants: Any,
 ) -> Any:  # fmt: skip
-    """Simulate a group until the end of the window; return the number of its steps. With `again`, repeat the window."""
+    """Simulate a group until the end of the window; return its number of steps. With `again`, repeat the window."""
     _floats, _integers, _count, _of_each, states, _rows, _most = space
     y, z, p, events, log, lane_values, last, highest, _scratch, rest, numbers_before = group_of(space, place)
     when, which, apart, counts, of_each = events
@@ -147,10 +148,10 @@ def insert_event(space: Any, place: Any, lane: Any, time: Any, number: Any) -> N
 def find_arrivals(
     space: Any, base: Any, neurons: Any, inputs: Any, wanted: Any, delays: Any, found: Any, insert: Any, constants: Any
 ) -> Any:
-    """The time of the first arrival of a spike of the present window, or inf, and the number of the spike and target.
+    """The time of the first arrival of a spike of the present window, or inf, and the number of spike and target.
 
-    This number is that of the spike in `found`, times the number of neurons, plus the target. With `insert`, all
-    arrivals become events of their targets.
+    The number is (index of the spike in `found`) N + (index of the target). With `insert`, all arrivals become events
+    of their targets.
     """
     best, which = float64(inf), 0
     for n in range(neurons):
@@ -312,7 +313,7 @@ def back_through_window(
     space: Any, place: Any, n0: Any, window: Any, marks: Any, weights: Any, found: Any, limits: Any, gradient: Any,
     maximum: Any, of_time: Any, of_weights: Any, of_delays: Any, of_values: Any, params: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Go back through a window of a group, and give the gradients of its events to their sources."""
+    """Go back through a window of a group, and add the gradients of its events to those of their sources."""
     _floats, _integers, count, _of_each, states, _rows, _most = space
     _y, _z, p, events, log, lane_values, last, highest, _scratch, rest, before = group_of(space, place)
     _when, which, apart, counts, of_each = events
@@ -421,8 +422,9 @@ PARTS = 16  # the maximum number of units, because the backward pass keeps all s
 
 
 class RecurrentSimulation(Simulation):
-    """`Simulation` of a recurrent layer, with weights and delays (N_in + N, N). The spikes of a neuron after its K-th
-    end its simulation, or reset it, and no other neuron gets them.
+    """`Simulation` of a recurrent layer, with weights and delays (N_in + N, N).
+
+    No other neuron gets the spikes of a neuron after its K-th; they end its simulation, or reset it.
     """
 
     def __init__(self, functions: str, arrays: Any, params: int, spikes: int, step: float, **more: Any) -> None:
@@ -451,13 +453,8 @@ class RecurrentSimulation(Simulation):
         widths = self.spikes, *self.widths[1:]
         outs = [empty((self.samples, self.neurons * width), self.dtype) for width in widths]
         sizes = empty((self.parts, 2), np.dtype(np.int64))
-        kinds = (
-            "T[2] " * 3
-            + "float64[2] " * 2
-            + "T[2]* " * 3
-            + "int64[2]* float64[2]* " * 2
-            + ("int64[2]* int64 int64 int64 float64[1]")
-        )
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[2]* float64[2]* int64[2]* float64[2]* "
+        kinds += "int64[2]* int64 int64 int64 float64[1]"
         kernel = kernel_with(self.functions, find_in_windows, kinds, self.dtype)
         options = self.of_each, 2, self.limit, self.constants
         kernel(self.parts, self.grain, *self.arrays, *outs, sizes, *self._scratch(2, 0, 0), *options)
@@ -476,14 +473,9 @@ class RecurrentSimulation(Simulation):
         of_times = empty(self.arrays[0].shape, self.dtype)
         shapes = [(self.inputs, self.neurons)] * 2 + [(self.states, self.neurons), (self.params, self.neurons)]
         totals = [np.zeros((self.parts, max(math.prod(shape), 1))) for shape in shapes]
-        kinds = (
-            "T[2] " * 3
-            + "float64[2] " * 2
-            + "T[2]* "
-            + "T[2] " * 3
-            + "T[2]* "
-            + "float64[2]* " * 6
-            + ("int64[2]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]")
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2] T[2] T[2]* float64[2]* float64[2]* float64[2]* "
+        kinds += (
+            "float64[2]* float64[2]* float64[2]* int64[2]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]"
         )
         more = self.events * LANES + (2 * self.states + 3 * (self.states + 1 + self.params)) * LANES
         options = self.of_each, steps + 2, self.params, self.limit, self.constants

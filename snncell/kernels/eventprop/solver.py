@@ -2,18 +2,19 @@
 
 The functions `flow`, `condition`, `receive` and `jump`, and their vector-Jacobian products, are generated from the
 user's neuron (`compiler/backends/event_neuron.py`). A group of LANES neurons is simulated together, so that a step is
-computed in vectors (LLVM does not vectorise loops over fewer than 16 elements). Each neuron (lane) has its own time:
-its next step ends at its next input spike, or after `STEP`. Only spikes are computed lane by lane.
+computed in vectors (LLVM does not vectorise loops over fewer than 16 elements). Each neuron has a lane of the vectors,
+and its own time: its next step ends at its next input spike, or after the time `STEP`. Only spikes are computed lane by
+lane.
 
-The steps of neurons with linear equations are in closed form (`EXACT`). They have no longest length, and end at input
-spikes. Between two of these, the condition and `readout` have at most one extremum. A step ends there too if the
-condition changes its sign in between, or if the read-out has a new maximum. So no crossing is missed, and spikes and
-maxima are exact. As the flow is exact, gradients do not depend on the ends of steps.
+Neurons with linear equations have steps in closed form (`EXACT`), of any length. Such a step ends at an input spike.
+Before it, the condition and `readout` have at most one extremum. The step ends at this extremum instead if the
+condition changes its sign before it, or if the read-out has a new maximum there. So no crossing is missed, and spikes
+and maxima are exact. As the flow is exact, gradients do not depend on the ends of steps.
 
 `solver_adjoint.py` repeats the simulation of a group, and goes back through its steps.
 
-If neurons have a refractory period (`REFRACTORY`), the last state of the kernels is the time that is left of it. The
-generated functions hold the user's states and the condition while it is positive.
+If neurons have a refractory period (`REFRACTORY`), the last state in the kernels is the time that is left of it. While
+it is positive, the generated functions keep the user's states and the condition constant.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ readout: Any = None  # (y, p, out): the number whose maximum over time is an out
 readout_one: Any = None
 receive_one: Any = None  # (y, weight, p, z, lane): the states after an input spike
 jump_one: Any = None  # (y, p, z, lane): the states after a spike
-# Of closed forms. The rows of `course` are slopes of the condition and of `readout`, and the second derivative of the
-# condition, at z in the dynamics of y; those of `turn` the times at which the slopes are 0, if they are above 0.
+# For closed forms only. The rows of `course` are the slopes of the condition and of `readout`, and the second
+# derivative of the condition, at z in the dynamics of y. The rows of `turn` are the times above 0 at which the slopes
+# are 0.
 course: Any = None  # (y, z, p, out)
 probe_one: Any = None  # (y, length, p, out, lane): the condition after a time, and its derivatives
 turn_one: Any = None  # (y, p, out, lane)
@@ -46,9 +48,9 @@ turn_one: Any = None  # (y, p, out, lane)
 REFRACTORY: Any = None  # 1 if the last state is the time that is left of the refractory period, otherwise 0
 EXACT: Any = None  # 1 if steps are in closed form, otherwise 0
 
-# The end of a lane's step: after the time STEP, at the end of a refractory period, at a spike, at an input spike, or at
-# the end of the simulation. The ends of periods and input spikes can cause a spike at once. IDLE lanes have ended
-# before.
+# The end of a lane's step: FULL after the time STEP, RECOVERY at the end of a refractory period, SPIKE at a spike,
+# INPUT at an input spike, LAST at the end of the simulation. A recovery and an input can cause a spike at once. The
+# simulation of IDLE lanes has ended before.
 IDLE, FULL, RECOVERY, RECOVERY_AND_SPIKE, SPIKE, INPUT, INPUT_AND_SPIKE, LAST = range(8)
 # Indices into the constants of the simulation. Recurrent layers are simulated in windows; END is the end of a window.
 STEP, END, LEAST, FINAL = range(4)
@@ -64,10 +66,11 @@ BISECTIONS = 1100  # as many as there are exponents and digits of a float64
 def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, below: Any, lane: Any) -> Any:
     """The time until the condition reaches 0, at most `longest`; the lane of z becomes the states there.
 
-    `below` and `above` are the conditions at both ends. False position with the Illinois rule: the value at an end that
-    stays is halved, so that both ends move. Bisection helps if a value is so huge that the other end hardly moves.
+    `below` and `above` are the values of the condition at the start and at the end. The method is false position with
+    the Illinois rule: the value at an end that stays is halved, so that both ends move. If a value is so huge that the
+    other end hardly moves, bisection helps.
 
-    A NaN counts as above, because a state that grows fast, for example by exp(v), overflows in a step that ends after
+    A NaN counts as above 0, because a state that grows fast, for example by exp(v), overflows in a step that ends after
     the crossing. The result is NaN if the condition becomes NaN without a crossing.
     """
     low, high, side, least_move = 0.0, longest, 0, 4e-16 * longest
@@ -103,7 +106,7 @@ def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, belo
 
 @call_once
 def exact_crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, below: Any, courses: Any, lane: Any) -> Any:
-    """As `crossing`, by Halley's method in an interval; `courses` has that of `course` at the start, and memory."""
+    """As `crossing`, by Halley's method in an interval; `courses` has the rows of `course` at the start, and memory."""
     s, early, late, missing = 0.0, 0.0, longest, -below[lane]
     slope, curve, out = courses[lane], courses[CURVE * LANES + lane], tail(courses, 3 * LANES)
     for _ in range(BISECTIONS):
@@ -130,7 +133,9 @@ def exact_crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, below: Any
 def end_at_extremum(
     which: Any, lane: Any, y: Any, z: Any, x: Any, p: Any, states: Any, kind: Any, lane_values: Any, highest: Any
 ) -> None:
-    """End a lane's step at the extremum of the condition or the read-out if that matters; x is memory for states."""
+    """End a lane's step at the extremum of the condition or the read-out, if that extremum matters (see the module).
+    x is memory for states.
+    """
     value, maximum, _place = highest
     _now, length, _weight, above, below, _places = lane_values
     last, turns, whole = tail(value, 4 * LANES), tail(value, 7 * LANES), length[lane]
@@ -158,8 +163,9 @@ def end_at_extremum(
 
 @inline
 def may_reach(lane: Any, length: Any, above: Any, below: Any, first: Any, last: Any) -> Any:
-    """True if the condition may have a maximum of at least 0 within a step. If it curves down at both ends, it is below
-    both tangents; if only at the first end, it is below the tangent there.
+    """True if the condition may have a maximum of at least 0 within a step.
+
+    If it curves down at both ends, it is below both tangents; if only at the first end, it is below the tangent there.
     """
     rise, fall = first[lane], last[lane]
     if not rise > 0.0 >= fall:
@@ -176,7 +182,7 @@ def may_reach(lane: Any, length: Any, above: Any, below: Any, first: Any, last: 
 def end_at_extrema(
     lanes: Any, y: Any, z: Any, x: Any, p: Any, states: Any, kind: Any, lane_values: Any, watched: Any, highest: Any
 ) -> None:
-    """End the steps of lanes at extrema that matter; by the signs of the slopes, most steps have no extremum."""
+    """End the steps of lanes at extrema that matter; the signs of the slopes exclude extrema in most steps."""
     value, _maximum, _place = highest
     _now, length, _weight, above, below, _places = lane_values
     first, last = tail(value, LANES), tail(value, 4 * LANES)
@@ -199,8 +205,8 @@ def begin_steps(
 ) -> None:
     """Choose the length of each lane's next step: until its next input spike or the end, at most STEP.
 
-    Row `rest` of y is the time that is left of a refractory period. A step ends at the end of the period. The kind is
-    FULL for the length STEP, otherwise LAST; `end_step` replaces it.
+    Row `rest` of y is the time that is left of a refractory period; a step also ends with this period. The kind becomes
+    FULL for the length STEP, otherwise LAST, which `end_step` replaces.
     """
     when, _which, apart, counts, _of_each = events
     for lane in range(lanes):
@@ -221,8 +227,8 @@ def end_step(
 ) -> Any:  # fmt: skip
     """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
 
-    A full step needs this function only if a spike ends it. If the states have become NaN, so does the time of the next
-    spike.
+    A full step needs this function only if a spike ends it. If the states have become NaN, the time of the next spike
+    is NaN.
     """
     when, which, apart, counts, of_each = events
     found, wanted, limit, numbers = spikes
@@ -269,7 +275,7 @@ def end_step(
 
 @inline
 def watch(kind: Any, y: Any, p: Any, point: Any, highest: Any) -> None:
-    """Update the maximum of `readout` of each lane, and the number of the point where it is. NaN counts as highest."""
+    """Update the maximum of `readout` of each lane, and the number of its point in time. NaN counts as the highest."""
     value, maximum, place = highest
     readout(y, p, value)
     for lane in range(LANES):
@@ -298,12 +304,12 @@ def simulate(
 ) -> Any:  # fmt: skip
     """Simulate a group of neurons from `n0` on, store their spikes, and log their steps; return the number of steps.
 
-    The first step has the number `first`, and its lanes that are not IDLE are simulated. `events` has the sorted times
-    of the input spikes, their numbers, the distance between lanes in both (0 if all lanes share them), the number of
-    each lane's, and of each input's. `y` has the initial states. `spikes` has the times, their number per neuron, the
-    number of spikes that ends a simulation, and the number of spikes of each lane. `ends` has the last states, whether
-    to find the maximum of `readout`, and memory for it. A maximum at the start of step m has the number 2 m, and at its
-    end 2 m + 1. The log keeps the last `most` steps.
+    The first step has the number `first`, and its lanes that are not IDLE are simulated. `events` has five entries: the
+    sorted times of the input spikes, their numbers, the distance between lanes in both (0 if all lanes share them), the
+    number of input spikes of each lane, and their number per input. `y` has the initial states. `spikes` has the spike
+    times, their number per neuron, the number of spikes that ends a simulation, and the number of spikes of each lane.
+    `ends` has the last states, whether to find the maximum of `readout`, and memory for it. A maximum at the start of
+    step m has the number 2 m, and at the end of it 2 m + 1. The log keeps the last `most` steps.
     """
     last, watched, highest = ends
     log_y, log_z, log_length, kinds, most = log

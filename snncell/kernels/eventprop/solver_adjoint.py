@@ -1,7 +1,7 @@
 """The adjoint of the solver: gradients of spike times with respect to all inputs, and the calls of both kernels.
 
 The backward pass repeats the simulation of a group of neurons, keeps its steps in scratch memory, and goes back through
-them. So the memory is proportional to the number of spikes, not to the number of steps.
+them. So from the forward pass, only the spikes are kept in memory, not the steps.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from snncell.kernels.numba.build import build, signature_of
 from snncell.kernels.numba.code import source_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
-# Generated functions, vector-Jacobian products. `out` has the gradients of the states, of the length or weight, and of
-# the constants.
+# Generated vector-Jacobian products. `out` has the gradients of the states, of the length or weight, and of the
+# constants.
 flow_back: Any = None  # (y, length, p, gradient, out)
 flow_back_one: Any = None  # (y, length, p, gradient, out, lane)
 condition_back_one: Any = None  # (y, p, out, lane)
@@ -73,7 +73,9 @@ def before_flow(
     lane: Any, n: Any, events: Any, weights: Any, p: Any, z: Any, states: Any, params: Any, gradient: Any, spikes: Any,
     own: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
 ) -> None:  # fmt: skip
-    """Go back through a spike or an input at the end of a lane's step: from the states after it to those before it."""
+    """Go back through a spike or an input at the end of a lane's step: make the gradients of the states after it those
+    before it.
+    """
     _when, which, apart, _counts, of_each = events
     _found, wanted, _limit, numbers = spikes
     of_time, _length, weight, _above, _below, places = lane_values
@@ -214,7 +216,7 @@ def clear(x: Any, count: Any) -> None:
 
 @call_once
 def begin_back(n0: Any, neurons: Any, states: Any, of_last: Any, rows: Any, lam: Any, of_time: Any) -> None:
-    """Begin the way back of a group, with the gradients of `rows` of its last states."""
+    """Begin the backward pass of a group, with the gradients of `rows` of its last states."""
     clear(lam, states * LANES)
     clear(of_time, LANES)
     for k in range(rows):
@@ -390,13 +392,10 @@ class Simulation:
         `outputs`.
         """
         outs = [empty((self.samples, self.neurons * width), self.dtype) for width in self.widths]
-        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[1]* float64[2]* int64[2]* " + (
-            "int64 int64 int64 float64[1]"
-        )
-        kernel, steps = (
-            kernel_with(self.functions, find_with_solver, kinds, self.dtype),
-            empty((self.parts,), np.dtype(np.int64)),
-        )
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[1]* float64[2]* int64[2]* "
+        kinds += "int64 int64 int64 float64[1]"
+        kernel = kernel_with(self.functions, find_with_solver, kinds, self.dtype)
+        steps = empty((self.parts,), np.dtype(np.int64))
         memory = self._memory(2, 0)  # each step needs the previous one only
         sizes = self.delayed, self.limit, self.constants
         kernel(self.parts, self.grain, *self.arrays, *outs, steps, *memory, 2, *sizes)
@@ -421,9 +420,8 @@ class Simulation:
         found, of_times = empty(given[0].shape, self.dtype), empty(flat.shape, self.dtype)
         shapes = [(self.inputs, self.neurons), (self.inputs * self.delayed, self.neurons)]
         shapes += [(self.states, self.neurons), (self.params, self.neurons)]
-        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2] T[2] T[2]* float64[2]* float64[2]* " + (
-            "float64[2]* float64[2]* int64[1]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]"
-        )
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2] T[2] T[2]* float64[2]* float64[2]* "
+        kinds += "float64[2]* float64[2]* int64[1]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]"
         kernel = kernel_with(self.functions, send_back_with_solver, kinds, self.dtype)
         more = self.events * LANES + (2 * self.states + 3 * (self.states + 1 + self.params)) * LANES
         most, needed = 0, self.most

@@ -1,8 +1,9 @@
-"""Spike times of neurons with two exponentials, from event to event; see `nn/rules/eventprop.py` for the equations.
+"""Spike times of LIF neurons with exponential synapses (two exponentials), computed from event to event.
 
-All computations are in float64. The decay between two events is the same for all neurons. So an event costs only a few
-additions per neuron, and exponentials are necessary only per event and per spike. `find_spikes` is the kernel, and its
-units are parts of the samples. The other functions are parts of it.
+An event is an input spike: its weight is added to the current I. The potential V responds to a current of 1 by the
+function kappa; `nn/rules/eventprop.py` has the equations. The decay between two events is the same for all neurons. So
+an event costs a few additions per neuron, and exponentials are necessary only once per event and per spike. All
+computations are in float64. `find_spikes` is the kernel. A unit is a part of the samples.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # all bits of a float64 except its sign
 
 @call_once
 def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spare: Any, moved: Any) -> Any:
-    """Sort the events before `end` by time (stable), followed by the others; return the number before `end`. `keys`,
-    `spare` and `moved` have room for the events, and are overwritten.
+    """Sort the events before `end` by time (stable), and put the others after them; return the number before `end`.
+    `keys`, `spare` and `moved` are scratch memory for all events.
     """
     count, last = 0, events
     for event in range(events):
@@ -82,7 +83,7 @@ def sort_by_digits(time: Any, ordered: Any, count: Any, keys: Any, spare: Any, m
         copy(ordered, now, count)
 
 
-STEPS = 64  # the maximum number of iterations: usually three or four; if V only touches the threshold, one per bit
+STEPS = 64  # the maximum number of iterations: three or four are usual, one per bit if V only touches the threshold
 # Indices into the array of constants: the time constants, the threshold, the end of the simulation, and the time and
 # the value of the peak of kappa.
 MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)
@@ -90,7 +91,7 @@ MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)
 
 @inline
 def waves(s: Any, mem: Any, syn: Any) -> Any:
-    """The decay of V and of I over a time, and kappa: accurate for close time constants and for long times."""
+    """The decay of V and of I over a time, and kappa. They are accurate for close time constants and for long times."""
     of_v, of_i = exp(-s / mem), exp(-s / syn)
     nearer = expm1(s * (-abs(mem - syn) / (mem * syn)))
     return of_v, of_i, (of_v if mem > syn else of_i) * nearer * (-syn / abs(mem - syn))
@@ -98,7 +99,10 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
 
 @call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
-    """A time when V is above the threshold, given V and I at 0: its peak, or `longest` if earlier; -1 if never."""
+    """A time up to `longest` at which V is above the threshold, given V and I at time 0; -1 if there is none.
+
+    It is the time of the peak of V, or `longest` if the peak is later.
+    """
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
     if v == 0.0 and peak <= longest:  # V is proportional to kappa
         return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0
@@ -113,12 +117,12 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
 
 @inline
 def approach(s: Any, early: Any, late: Any, missing: Any, slope: Any, curve: Any) -> Any:
-    """A step of Halley's method from s to the time at which a value is reached, and whether it is the last step.
+    """A step of Halley's method for the time at which a value is reached: the next time, and whether it is the last.
 
     At s the value is too small by `missing`, and has the derivatives `slope` and `curve`. The method cubes the error in
-    each step. Each step stays in an interval: from the last time that was too early to the last time that was late
-    enough. Without this limit, a step can leave the interval if the value only touches the threshold. Bisection starts
-    from an extremum, where the method is slow.
+    each step. If the value only touches the threshold, a step could go far away. Therefore each step stays between
+    `early`, the last time that was too early, and `late`, the last time that was late enough. Where the slope is near
+    0, the method is slow, and the step is a bisection instead.
     """
     below = 2.0 * slope * slope + missing * curve
     step = 2.0 * missing * slope / below if 0.0 < below <= 3.0 * slope * slope else inf
@@ -133,7 +137,7 @@ def approach(s: Any, early: Any, late: Any, missing: Any, slope: Any, curve: Any
 
 @call_once
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
-    """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it."""
+    """The time at which V reaches the threshold, given V and I at time 0; V is above it at the time `late`."""
     mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
     slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
     s, early, missing, slope, current = 0.0, 0.0, threshold - v, (i - v) / mem, i
@@ -166,9 +170,9 @@ def pass_on(
 ) -> Any:
     """Add an event's weights to I, and compute V and I at the next event, assuming that no neuron spikes.
 
-    It lists the neurons that may spike in `near`, and returns their number. `decays` has the decays of V and I until
-    the next event, kappa, its maximum until then, and the threshold. The length of `flags` is a multiple of 8, and its
-    elements after the neurons are 0.
+    Store the neurons that may spike in `near`, and return their number. `decays` has the decays of V and I until the
+    next event, kappa, the maximum of kappa until then, and the threshold. The length of `flags` is a multiple of 8, and
+    its elements after the neurons are 0.
     """
     of_v, of_i, kappa, reach, threshold = decays
     for n in range(neurons):
@@ -196,7 +200,7 @@ def pass_on(
 def spike_until(
     n: Any, event: Any, begin: Any, left: Any, v: Any, i: Any, v_end: Any, i_end: Any, spikes: Any, constants: Any
 ) -> Any:
-    """Find the spikes of a neuron until the next event, in time `left`; return True if it must not spike any more.
+    """Find the spikes of a neuron until the next event, a time `left` from now; return True if they were its last ones.
     `spikes` has the spike times, the events before them, the currents, the numbers of spikes, and their maximum.
     """
     times, places, currents, number, wanted = spikes

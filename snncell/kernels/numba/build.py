@@ -1,9 +1,9 @@
 """Build kernels from source text or from functions, and launch them on all threads.
 
-The threads are Numba's, on TBB where it is installed. The other threading layers are fragile. "workqueue" ends the
-process if two Python threads enter its kernels at once, so they take turns. Without TBB, Numba uses GNU OpenMP on
-Linux. It ends a child process that is forked after its threads have started. Therefore such a child runs kernels on one
-thread. A fork waits for running kernels and builds.
+The threads are Numba's, on TBB if it is installed. Numba's other threading layers are fragile. "workqueue" ends the
+process if two Python threads enter its kernels at once; with it, Python threads take turns. GNU OpenMP, the layer on
+Linux without TBB, ends a child process that was forked after the threads had started. Therefore such a child runs
+kernels on one thread. A fork waits for running kernels and builds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from snncell.kernels.numba.native import kernel_of, range_runner
 
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:
-    """Call the kernel at `address` for parts of `grain` of the units; set `failed` to 1 if a call raises."""
+    """Call the kernel at `address` for parts of `grain` units; set `failed` to 1 if a call returns an error."""
     for part in range(start, stop):
         if call(address, part * grain, least(units, part * grain + grain), given):
             failed[0] = 1
@@ -61,7 +61,7 @@ PARTS_OF_THREAD = 4  # for parts with scratch memory, so that threads get almost
 
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
-    """Choose grain and number of parts for a kernel with scratch memory; one part if `work` is small."""
+    """Choose grain (units per part) and number of parts for a kernel with scratch memory; one part for little work."""
     threads = policy.number_of_threads() if work >= PARALLEL_WORK and units > 1 else 1
     if threads == 1:
         return max(units, 1), 1
@@ -74,8 +74,8 @@ def run_in_parts(
 ) -> None:
     """Call a kernel `(grain, *operands, *memory, geometry)` that needs scratch memory.
 
-    Each array of `memory` has one row for each part, and a kernel uses row `start // grain`. `scratch` lists the size
-    and dtype of these rows. `geometry` contains integers, such as strides and numbers of channels.
+    Each array of `memory` has one row for each part, and a kernel uses row `start // grain`. `scratch` has the size and
+    dtype of the rows of each. `geometry` contains integers, such as strides and numbers of channels.
     """
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in scratch]
@@ -88,10 +88,10 @@ def grain_of(units: int) -> int:
 
 
 def share(address: int, slots: int, units: int, grain: int) -> int:
-    """Run the units of the kernel at `address` on all threads, `grain` at a time; return 0 if no unit raised."""
+    """Run the units of the kernel at `address` on all threads, `grain` at a time; return 0 if no unit failed."""
     refuse_unfinished()
     let_fork()
-    # No lock is needed to read it: a launcher is never replaced.
+    # Reading `_launcher` needs no lock, because a launcher is never replaced.
     launch, turns = _launcher or _make_launcher()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:
@@ -174,11 +174,6 @@ def _compile_kernel(name: str, source: str, code: str, signature: Sequence[Any])
     return kernel_of(name, linked, signature, share, loaded)
 
 
-def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given: Any) -> Callable[..., Any]:
-    """Build a kernel from a Python function; `given` is as for `source_of`."""
-    return build(kernel.__name__, source_of(kernel, **given), signature)
-
-
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
     """Parse the signature of a kernel from text.
 
@@ -197,7 +192,7 @@ def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
 @functools.cache
 def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: Any) -> Callable[..., Any]:
     """Build, and cache, a kernel from a Python function; see `signature_of` and `source_of` for the arguments."""
-    return build_function(function, signature_of(kinds, *named), **given)
+    return build(function.__name__, source_of(function, **given), signature_of(kinds, *named))
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
@@ -215,8 +210,8 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
 # --- Batched launches: one call from Python runs the units of all kernels on the threads ------------------------------
 
 # A batch has the same numbers and shapes at each call, so they are written to the slots once. Each array is replaced by
-# a record with its shape and a field for the address of its elements; a call only writes these addresses. The two
-# kernels below are compiled once for all batches, because they call the others through a table of addresses.
+# a record with its shape and a field for the address of its elements; a call only writes these addresses. The following
+# two kernels are compiled once for all batches, because they call the other kernels through a table of addresses.
 
 
 def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) -> None:
@@ -229,7 +224,7 @@ def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
     """Run the units from `start` to `stop`, where the units of all kernels are numbered one kernel after the other.
 
     `table` (kernels, 3) has the address of each kernel, the address of its slots, and its number of units. `failed` is
-    set to 1 if a kernel raises.
+    set to 1 if a kernel returns an error.
     """
     kernels, _ = table.shape
     first = 0
@@ -266,7 +261,7 @@ class KernelBatch:
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
         """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
 
-        `arrays` are the arrays of all kernels, C-contiguous, of any shape with the right number of elements.
+        `arrays` are the arrays of all kernels, C-contiguous; only their numbers of elements must be right.
         """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))
@@ -295,12 +290,12 @@ class _Call:
                     pointers.append(len(layout))
                     layout.append(0)  # replaced by the address of the record
                     records.append(argument)
-        behind = len(layout)
-        starts = [behind + n * _RECORD for n in range(len(records))]
-        shapes = np.cumsum([behind + len(records) * _RECORD, *map(len, records)])
+        count = len(layout)  # slots; the records follow them, and then the shapes
+        starts = [count + n * _RECORD for n in range(len(records))]
+        shapes = np.cumsum([count + len(records) * _RECORD, *map(len, records)])
         self.words = np.zeros(max(int(shapes[-1]), 1), np.int64)
         base = self.words.ctypes.data
-        self.words[:behind] = layout
+        self.words[:count] = layout
         self.words[pointers] = [base + _WORD * start for start in starts]
         for start, first, shape in zip(starts, shapes[:-1], records, strict=True):
             self.words[start + _AXES] = base + _WORD * int(first)

@@ -63,7 +63,7 @@ _shared: dict[str, Linked] = {}
 
 
 def share(symbol: str, make: Callable[[], tuple[Code | None, Linked]] | None = None) -> bool:
-    """Load or compile a function that kernels call by its symbol; False if it is not on disk, and `make` is missing."""
+    """Load or compile a function that kernels call by its symbol; False if it is not on disk and there is no `make`."""
     if symbol in _shared:
         return True
     path, writable = store.place_of(f"{symbol[:40]}_{digest_of(symbol)}")
@@ -96,8 +96,8 @@ def load_or_make(
         path: the generated file, placed by `keep`; `writable` is False if the folder cannot be used.
         suffix: the ending of the code file.
         facts: everything that the code depends on: the digest of the source, the machine, the compiler.
-        load: makes a usable kernel from the file's content, or returns None if it cannot be used here.
-        make: compiles; returns the content for the file, or None if it must not be stored, and the usable kernel.
+        load: makes a kernel from the content of the code file, or returns None if the code cannot run here.
+        make: compiles; returns the content of the code file, or None if it must not be stored, and the kernel.
     """
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
@@ -142,9 +142,10 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
 
 def source_of(kernel: Callable[..., Any], **given: Any) -> str:
     """Collect the source of a kernel function, together with the functions and constants that it reads from its module.
+
     A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
     so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
-    A `functools.partial` is replaced by its result.
+    A `functools.partial` becomes an assignment of its call, so that the kernel uses the result.
     """
     text = _Source(given)
     text.add(kernel)
@@ -211,7 +212,7 @@ def digest_of(code: str) -> str:
 @functools.cache
 def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
-    # These are the modules that it may import, the templates of loops, and the compilation pipeline.
+    # The modules that a generated file may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
     files = (
         *(f"numba/{name}.py" for name in ("lowering", "passes", "syntax")),

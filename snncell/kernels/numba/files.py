@@ -1,7 +1,8 @@
 """The cache folder: where it is, and how its files are read and written safely; environment variables of snncell.
 
-Writes are atomic: other processes see a whole file or none. Reads do not trust the path, where another user may have
-put a link or a named pipe: they open it without following links or blocking, and check type and owner of the open file.
+Writes are atomic: other processes see a whole file or none. Reads do not trust the path, because another user may have
+put a link or a named pipe there. They open it without following links and without blocking, and check the type and the
+owner of the open file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _warned = False
 
 
 def cache_folder() -> Path | None:
-    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder, or None."""
+    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder; None if neither."""
     chosen = os.environ.get("SNNCELL_CACHE_DIR")
     if chosen:
         return _absolute(chosen)
@@ -207,7 +208,7 @@ def _use(path: Path, find: Callable[[BinaryIO, int], bytes | None]) -> bytes | N
 
 
 def seal(key: bytes, code: bytes) -> bytes:
-    """The content of a file from which `read_sealed` returns `code`, given the same key."""
+    """The content of a file that `read_sealed` accepts: the seal, the length of the code, the code."""
     return _seal(key, code) + len(code).to_bytes(_HEAD - 32, "little") + code
 
 
@@ -217,8 +218,9 @@ def _seal(key: bytes, code: bytes) -> bytes:
 
 def write(path: Path, content: bytes, shared: bool = False) -> None:
     """Write a file atomically: other processes see the whole file or none. After an error, no temporary file is left.
-    `shared` is for a user's file, such as a checkpoint: it gets the default permissions of a new file, whereas a cache
-    file is private to its owner. Its content is flushed to disk before it gets its name, so that a crash of the machine
+
+    A cache file is private to its owner. `shared` is for a user's file, such as a checkpoint, which gets the default
+    permissions of a new file. Its content is flushed to disk before it gets its name, so that a crash of the machine
     cannot leave it empty.
     """
     # The temporary file is in the same folder, because replacing is atomic only within one file system.
@@ -282,7 +284,7 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """True if the process with this `owner` text is alive and no zombie, None if that cannot be determined here."""
+    """True if the process with this `owner` text is alive and not a zombie; None if this is unknown."""
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
         return None

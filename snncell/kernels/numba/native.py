@@ -2,7 +2,7 @@
 
 All kernels have the C signature `(start, stop, slots)`: a range of units, and the address of the packed arguments
 (`intrinsics/elements.py`). One launcher shares the units of any kernel among threads. Linking cached code needs only
-LLVM's linker. Numba is imported only to compile, to run on several threads, or if the code calls Numba's runtime.
+LLVM's linker. Numba is imported only to compile, to use several threads, or for code that calls Numba's runtime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snncell.errors import KernelMemoryError
 
 _BYTES = bytes.__basicsize__ - 1  # the offset of the first byte within a bytes object
 _WORD = 8
-SHARED = "snncell_"  # how symbols of functions begin that kernels share
+SHARED = "snncell_"  # the prefix of the symbols of functions that kernels share
 
 
 class Code(NamedTuple):
@@ -103,8 +103,8 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
     """A C function that calls a kernel for all of its units, and the engine that keeps it in memory."""
     ir: Any = import_once("llvmlite.ir")
 
-    # It takes a single argument, a row with the kernel's address, the number of units and the slots, because `ctypes`
-    # takes time to convert each argument.
+    # The function has a single argument, a row with the kernel's address, the number of units and the slots, because
+    # `ctypes` takes time to convert each argument.
     def write(builder: Any, arguments: Any, call: Callable[..., Any]) -> None:
         word = ir.IntType(64)
         address, units, slots = (builder.gep(arguments[0], [ir.Constant(word, place)]) for place in range(3))
@@ -118,8 +118,9 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
 def range_runner() -> tuple[int, Any]:
     """The address of a C function that runs ranges of a kernel's units on a thread, and its engine.
 
-    Its arguments are those of Numba's generalised ufuncs, `(first, count, steps, kernel)`. They point to the number of
-    the first range, to how many ranges it runs, and to the kernel's address, its slots, all its units and all ranges.
+    Its arguments are those of Numba's generalised ufuncs, `(first, count, steps, kernel)`. `first` points to the number
+    of the first range, `count` to the number of ranges that it runs, and `kernel` to four words: the kernel's address,
+    its slots, the number of its units, and the number of all ranges.
     """
     ir: Any = import_once("llvmlite.ir")
 
@@ -163,7 +164,7 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
         raise KernelMemoryError(f"{name}: out of memory, the kernel cannot allocate its scratch arrays.")
 
     # The lambda is generated for this signature, because a loop over the signature would take longer than the call
-    # itself. The row has only the addresses of the arrays; the lambda's arguments keep them alive until it returns.
+    # itself. The row has only the addresses of the arrays; the arguments of the lambda keep the arrays alive.
     names = [f"a{n}" for n in range(len(signature))]
     kinds = ["array" if isinstance(kind, tuple) else kind.dtype.kind for kind in signature]
     slots = [_SLOTS.get(kind, ("q", "{0}")) for kind in kinds]

@@ -1,4 +1,7 @@
-"""All of snncell's use of Numba's compiler: compilation, threads, runtime. See `passes.py` for the passes and flags."""
+"""The use of Numba: compile kernels for the CPU and to PTX, and run them on Numba's threads.
+
+`passes.py` has the compiler passes and flags.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from snncell.base.signals import BUILDING, deferring, import_once, let_fork
 from snncell.errors import ArgumentError
 from snncell.kernels.numba.native import Code, Linked, range_runner
 
-# A loop of plain arithmetic runs on all threads from this many elements on; a call of a function like exp counts as
-# CALL_COST elements. On two idle cores, threads already save some tens of microseconds at a quarter of this number
+# From this number of elements on, a loop of plain arithmetic runs on all threads; a call of a function like exp counts
+# as CALL_COST elements. On two idle cores, threads save some tens of microseconds from a quarter of this number on
 # (benchmarks/parallel.py: 100,000 elements for plain arithmetic, 20,000 for exp). However, each parallel loop waits for
-# its last thread, which takes milliseconds if other programs use the cores. Next to two such programs, a small training
-# step took 3.2 times as long with the lower number, and 1.1 to 1.6 times with this one
+# its last thread, which takes milliseconds if other programs use the cores. With two such programs, a small training
+# step took 3.2 times as long with that lower number, and 1.1 to 1.6 times with this one
 # (`python -m benchmarks --figures busy`).
 PARALLEL_SIZE = 524_288
 CALL_COST = 5
@@ -73,9 +76,9 @@ def _machine_code(
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Pause Python's garbage collector, which would traverse all objects several times per kernel: 1/8 of the time."""
-    # By the threshold, not by gc.disable(): other threads of the program may enable or disable the collector in the
-    # meantime. If they set thresholds, theirs are kept.
+    """Pause Python's garbage collector, which would take an eighth of the compile time to traverse all objects."""
+    # By the threshold, not by gc.disable(), because other threads of the program may enable or disable the collector in
+    # the meantime. If another thread sets thresholds, its thresholds are kept.
     before = gc.get_threshold()
     gc.set_threshold(0)
     during = gc.get_threshold()
@@ -151,7 +154,7 @@ def set_number_of_threads(number: int) -> None:
 
 def run_on_threads(address: int, slots: int, units: int, _: int) -> int:
     """Run the units of the kernel at `address` on the threads, in as many ranges; return 0."""
-    # Numba would take 0.15 s to compile a kernel with a `prange`, whose code calls the same C function.
+    # Numba would take 0.15 s to compile a kernel with a `prange`, and this kernel would call the same C function.
     ranges = min(number_of_threads(), units)
     first, step, number = (ctypes.c_int64(value) for value in (0, 1, ranges))
     kernel = (ctypes.c_int64 * 4)(address, slots, units, ranges)

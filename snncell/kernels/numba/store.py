@@ -2,9 +2,9 @@
 
 `files.py` finds the folder and reads and writes it. Here, claims make sure that only one of several processes compiles
 a kernel. When the folder exceeds its size limit, the least recently used files are removed; the remains of dead
-processes are removed too. The folder may contain other files, so only files with names like ours are touched. Removing
-a file does not disturb other processes: one that has opened it can go on reading, and one that does not find it
-compiles the kernel again.
+processes are removed too. The folder may contain other files, so only names in the cache's format are removed. A
+removed file does not disturb other processes: a process that has opened it can continue to read, and a process that
+does not find it compiles the kernel again.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def _try_in(folder: Path, act: Callable[[], None]) -> bool:
 
 # --- Claims: one process compiles a kernel, and others that want the same wait for its file ---------------------------
 
-# A claim is a file next to the code file. The claim contains its owner, a process, as text (`files.owner`). Claims only
+# A claim is a file next to the code file. It contains the process that owns it, as text (`files.owner`). Claims only
 # save time: if a process cannot create one, or has waited for too long, it compiles without a claim. A claim is invalid
-# if its owner has died or if it is older than `LONGEST`. A process replaces invalid claims. It also replaces claims of
-# its own, and those of a parent that forked it, because the parent may be waiting for this process. Claims are made in
+# if its owner has died or if it is older than `LONGEST`. A process replaces invalid claims. It also replaces its own
+# claims, and those of a parent that forked it, because the parent may be waiting for this process. Claims are made in
 # the order in which kernels call each other, so that two processes never wait for each other.
 
 LONGEST = 120.0  # seconds: the lifetime of a claim, and the longest wait
@@ -97,7 +97,7 @@ _thread = _ThreadClaims()
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
     """Claim a file before compiling it.
 
-    If another process is compiling the file, call `told`, and wait until it is done. The caller should then look again.
+    If another process is compiling it, call `told`, and wait for that process. The caller must then try to load again.
     """
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
@@ -105,7 +105,7 @@ def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
             _remove_file(place)
             if _make_claim(place):
                 break
-            return  # a folder has this name, the disk is full, or another process was faster: compile without a claim
+            return  # compile without a claim: a folder has this name, the disk is full, or another process was faster
         if time.monotonic() > end or signal_waits():  # Ctrl-C takes effect after this kernel: do not wait longer
             return
         if pause == PAUSES[0]:

@@ -1,9 +1,9 @@
 """Threads for matrix products: BLAS runs on one thread at a time, and large products are cut into parts.
 
 BLAS's own threads spin for a while after each product. During that time, loops get half a core, and on a busy machine a
-step takes many times as long. BLAS also splits sums by its number of threads, so bits would depend on it. Therefore
-BLAS gets one thread while snncell uses it. snncell cuts large products into parts, which are the same for any number of
-threads. Its own worker threads compute the parts, and they sleep while they wait for work.
+step takes many times as long. BLAS also splits sums by its number of threads, so the bits would depend on this number.
+Therefore BLAS gets one thread while snncell uses it, and snncell cuts large products into parts. The parts are the same
+for any number of threads. Worker threads compute them, and sleep while they wait for work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Blas:
         after_fork(self._in_child)
 
     def _in_child(self) -> None:
-        """Start afresh in a forked child, because the threads that were inside of `run` do not exist there."""
+        """Forget the threads inside of `run` in a forked child, where they do not exist."""
         self._lock = threading.Lock()
         if self._inside:
             self._restore()
@@ -67,7 +67,7 @@ class _Blas:
                 library.set_number(1)
 
     def _leave(self, one: object) -> None:
-        """Restore the setting first, then remove `one`, so that an interrupted call can be repeated."""
+        """Restore the setting first, then remove `one`, so that `run` can repeat the call after an interruption."""
         with self._lock:
             if self._inside == {one}:
                 self._restore()
@@ -78,7 +78,7 @@ class _Blas:
             library.set_number(number)
 
     def _blas_libraries(self) -> list[_Library]:
-        """The BLAS libraries that NumPy may use: those loaded at the first call. Others belong to other packages."""
+        """The BLAS libraries that NumPy may use: those in memory at the first call. Later ones serve other packages."""
         if self._libraries is None:
             # Only on first use, because a search through all loaded libraries takes milliseconds.
             controllers = import_once("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
