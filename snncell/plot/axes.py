@@ -26,7 +26,7 @@ LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends an
 
 
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
-    """`ax`, or the Axes of a new figure of that size in inches, with the common style."""
+    """Return `ax`, or the Axes of a new figure of this size in inches, in the common style."""
     if ax is None:
         plt = import_once("matplotlib.pyplot")  # on first use: importing it takes half a second
         # Sizes are those on paper; a high resolution makes the figure large enough on a screen.
@@ -47,7 +47,7 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
 
 
 def panel_size(axes: Any) -> tuple[float, float]:
-    """Width and height of the panel of `axes`, including labels, in points, before a layout moves it."""
+    """Width and height in points of the panel, the Axes with their labels, before a layout moves them."""
     box, page = axes.get_position(original=True), axes.figure.bbox
     points = 72 / axes.figure.dpi
     # 0.775 and 0.77 are the fractions of the figure that a single Axes takes.
@@ -83,7 +83,9 @@ def finish(
     handles: Any = None,
     beside: float = 0.0,
 ) -> Any:
-    """Final step of most plots: label the axes (`x` is None for time steps), draw the legend and the title."""
+    """Label the axes, and draw the legend and the title. `x` and `y` are labels from long to short, or x=None for time
+    steps; `otherwise` is the title if `title` is None.
+    """
     if x is None:
         label_time_axis(axes)
     for axis, names in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -180,7 +182,6 @@ def name_rows(axes: Any, places: Any, names: list[str]) -> None:
 
 
 def _break_name(name: str) -> str:
-    """Break a name into two lines of similar length, at a dot or a "_"."""
     cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
     if not cuts:
         return name
@@ -203,7 +204,7 @@ def marker(number: int) -> str:
 
 
 def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
-    """Style of line `number` by its number of points: markers on about twelve points, hollow for evaluations."""
+    """Style of line `number`: markers on about twelve of its `points`, hollow for evaluations on test data."""
     colour = series_style(number)["color"]
     return {
         "color": colour,
@@ -216,7 +217,7 @@ def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, A
 
 
 def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
-    """Plot the positive values of a line. Its label counts NaN and infinity, and says if all other values are zero."""
+    """Plot the positive values of a line. The label counts NaN and infinity, or says that all other values are zero."""
     array = np.asarray(values, dtype=np.float64)
     lost = int(np.count_nonzero(~np.isfinite(array)))
     shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
@@ -289,9 +290,10 @@ def legend_label(name: str) -> str:
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
     """Draw the legend of `axes`, or of `handles`, if there are any entries.
 
-    The legend is placed inside of the Axes where nothing is drawn, or else below the Axes; with `inside=False` always
-    there. This needs a constrained or tight layout, which makes room, and the Axes must keep enough of the panel.
-    Otherwise it covers the data, half transparent. `beside` is the width of text to the right of the Axes, in points.
+    Inside the Axes, the legend is placed where nothing is drawn. If there is no such place, or with `inside=False`, it
+    is placed below the Axes. Below needs a constrained or tight layout, which makes room for it, and the Axes must keep
+    enough of the panel. Otherwise the legend covers data, half transparent. `beside` is the width in points of text to
+    the right of the Axes.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:
@@ -328,7 +330,7 @@ def _legend_size(handles: Any, columns: int, size: float, sample: float) -> tupl
 
 
 def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
-    """A free place inside of Axes of that width and height, with as few columns as possible."""
+    """A free place inside Axes of this width and height, with as few columns as possible."""
     drawn = None
     counts = [n for n in dict.fromkeys((1, 2, 3, len(handles))) if n <= len(handles)]
     for (size, sample), columns in product(_looks(handles), counts):
@@ -347,7 +349,7 @@ def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> di
 
 
 def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
-    """Outlines of these Axes and their twins without backgrounds, in Axes coordinates, each with its filled flag."""
+    """Outlines of all that is drawn in these Axes and their twins, in Axes coordinates, each with a flag for filled."""
     from matplotlib.path import Path
 
     outlines = []
@@ -384,8 +386,8 @@ def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: flo
 
 
 def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
-    """A place below Axes of that width and height, with as many columns as fit, and tight lines if they are too many.
-    None if the legend needs too much of the panel, and a small one would cover only part of the Axes.
+    """A place below the Axes, with as many columns as fit. If this takes too much of the panel: None, if a small legend
+    inside covers only part of the Axes, otherwise a place below with tight lines.
     """
     from matplotlib.transforms import ScaledTranslation
 

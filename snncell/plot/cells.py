@@ -1,4 +1,4 @@
-"""Numbers in the cells of an image, and a colour bar of the image's height; both adapt when a layout resizes it."""
+"""Numbers in the cells of an image, and a colour bar as high as the image, even after a layout resizes the image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Number(Text):
     def __init__(self, row: int, column: int, text: str, cells: int, letters: int, colour: str) -> None:
         super().__init__(column, row, text, color=colour, ha="center", va="center")
         self._said, self._cells, self._letters = text, cells, letters
-        self.set_in_layout(False)  # a layout need not make room for it, because it lies within the image
+        self.set_in_layout(False)  # because it lies within the image, for which the layout makes room
 
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
         """Adapt the font size to the current size of the cell, and draw."""

@@ -43,9 +43,10 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
-    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If the colours become darker to
-    the left, the gradient vanishes through time; if downwards, through the layers. If they become brighter, it
-    explodes. Exact zeros, as in a layer that never fires, are hatched; NaN and infinity are cross-hatched in red.
+    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons; dark is small. The gradient
+    vanishes through time if colours become darker to the left, and explodes if they become brighter to the left. A
+    change from row to row is one through the layers. Exact zeros, as in a layer that never fires, are hatched; NaN and
+    infinity are cross-hatched in red.
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
@@ -72,7 +73,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
 
 
 def _norms_of(gradients: Any, who: str) -> dict[str, Array]:
-    """The norm of each layer's gradient, (T,), over all axes but the first."""
+    """The norm of each layer's gradient at each step, (T,)."""
     if isinstance(gradients, Mapping) and not gradients:
         raise ArgumentError(f"{who}: there are no gradients to draw: the mapping is empty.")
     norms = {}
@@ -98,7 +99,6 @@ def _edges(steps: Array) -> Array:
 
 
 def _heat(axes: Any, norms: Array, edges: Array) -> None:
-    """Draw the heat map, in colours that work for any kind of colour vision and in grey."""
     from matplotlib.colors import LogNorm
 
     seen = np.isfinite(norms) & (norms > 0)
@@ -108,14 +108,16 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
         limits = np.sqrt(limits[0]) * np.sqrt(limits[1]) * np.sqrt([1.0 / NARROWEST, NARROWEST])
     limits = np.clip(limits, np.finfo(float).tiny, np.finfo(float).max)
     rows, shown = np.arange(len(norms) + 1) - 0.5, np.ma.masked_where(~seen, norms)
-    mesh = axes.pcolormesh(edges, rows, shown, norm=LogNorm(*limits), cmap="cividis", rasterized=True)
+    mesh = axes.pcolormesh(
+        edges, rows, shown, norm=LogNorm(*limits), cmap="cividis", rasterized=True
+    )  # readable in grey
     drawing.label_time_axis(axes)
     if seen.any():
         drawing.colour_bar(axes, mesh, "gradient norm (L2)", "norm (L2)", aspect=max(20.0, 1.3 * len(norms)))
 
 
 def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
-    """Hatch values without a place on a logarithmic scale, with a legend."""
+    """Hatch zeros, NaN and infinity, which have no place on a logarithmic scale, with a legend."""
     from matplotlib.patches import Patch, Rectangle
 
     zero: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.4", "hatch": "////", "linewidth": 0.0}
@@ -148,7 +150,7 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).
         after: the weights after the update in the same form, or the net: then its trainable Parameters count, by path.
-            With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
+            `update_ratios(weights, {name: w + gradient})` gives gradient-to-weight ratios.
         optimiser: treat each of its groups as one vector, "group 0", "group 1", ...; `after` must then be the net.
     Returns: The ratio by name, in the order of `after`, or of each group.
     Example:
@@ -202,8 +204,8 @@ def gradient_to_weight(
 ) -> Any:
     """Update-to-weight (or gradient-to-weight) ratios over the updates, on a logarithmic axis.
 
-    Above the shaded band, a rule of thumb around 1e-3, the learning rate is too high or a gradient explodes; below it
-    the weight hardly learns. Lines leave out ratios of 0, NaN and infinity; the legend counts NaN and infinity.
+    The shaded band is a rule of thumb. Above it, the learning rate is too high or a gradient explodes; below it, the
+    weight hardly learns. Lines leave out ratios of 0, NaN and infinity; the legend counts NaN and infinity.
 
     Args:
         ratios: a mapping from each weight's name to its ratios, (updates,); or a list of results of `update_ratios`.
@@ -281,7 +283,7 @@ def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
 
 
 def _transpose_ratios(ratios: Any) -> dict[str, Any]:
-    """Ratios by name, also from a list with one dictionary per update."""
+    """Ratios by name, from such a mapping or from a list with one dictionary per update."""
     if isinstance(ratios, Sequence) and ratios and all(isinstance(each, Mapping) for each in ratios):
         names = dict.fromkeys(name for each in ratios for name in each)
         return {str(name): [each.get(name, np.nan) for each in ratios] for name in names}

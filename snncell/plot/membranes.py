@@ -41,8 +41,8 @@ def membrane(
     Each neuron has its own kind of triangle, which is drawn on its line. A layer that does not fire has no triangles.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. Its potentials are
-            those before the reset if it also recorded `above` and the threshold is constant, otherwise after it.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. If the monitor also
+            recorded `above`, and the threshold is constant, the potentials are those before the reset, else after it.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
         ax, title: the Axes to draw on (new Axes by default), and the title.
@@ -69,7 +69,7 @@ def membrane(
 def _complete(
     monitor: Any, name: str, v: Array, spikes: Any, v_threshold: Any
 ) -> tuple[Array, tuple[str, ...], Any, Any]:
-    """The potential of a layer, before the reset if possible, its axis label, spikes and threshold, from a monitor."""
+    """From a monitor: potential (before the reset if possible), axis labels, spikes and threshold of a layer."""
     known = getattr(monitor.cell(name), "v_threshold", None)
     recorded, above = monitor.spikes.get(name), monitor.above.get(name)
     before = None if recorded is None or above is None else before_reset(v, above, recorded, known)
@@ -80,7 +80,7 @@ def _complete(
 
 
 def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
-    """The input of the spike function plus the threshold; None if it is not v of neurons that did not fire."""
+    """The potential before the reset: `above` + threshold. None if that differs from v where no neuron fired."""
     if v_threshold is None or not v.size == above.size == spikes.size:
         return None
     threshold = sources.as_array(v_threshold, "membrane", "v_threshold")
@@ -100,7 +100,7 @@ def _marks_of(spikes: Array, array: Array, potential: Array, sample: int | None)
 
 
 def _places_to_draw(neurons: Any, marks: Array | None, there: Array, watched: bool) -> list[int]:
-    """The positions of the neurons to draw: the requested ones, or all; for a monitor, the ones that fire most."""
+    """The positions of the neurons to draw: the requested ones, those that fire most (for a monitor), or all."""
     count = len(there)
     if neurons is not None:
         return sources.neuron_positions(neurons, there, "membrane")
@@ -158,7 +158,7 @@ def _draw_potentials(
 
 
 ABOVE = ("potential minus threshold", "above threshold")  # labels of the horizontal axis
-_DRAWS = 64  # random draws of a stochastic spike function
+_DRAWS = 64  # of a stochastic spike function
 _REACH = np.geomspace(1e-6, 1e2, 401)
 _PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # points at which the largest derivative is searched
 
@@ -194,8 +194,8 @@ def surrogate(
 def share_outside(above: Numbers, surrogate_function: Any, below: Positive = 1e-3) -> float:
     """Share of potentials outside of the surrogate's range, from 0 (none) to 1 (all).
 
-    An element is outside if |f'(above)| <= below max |f'|, where f' is the derivative of the surrogate. At this step
-    the neuron passes no useful gradient. NaN and infinite elements count as outside.
+    An element is outside if |f'(above)| <= below * max |f'|, where f' is the derivative of the surrogate, because the
+    neuron then passes no useful gradient at this step. NaN and infinite elements count as outside.
 
     Args:
         above: potential minus threshold, any shape, for example (T, B, N): the input of a spike function in a neuron.
@@ -236,8 +236,7 @@ def surrogate_and_membrane(
             `monitor(net, above=True)`.
         surrogate_function: the spike function, a Cell with a bprop; for a monitor, that of the layer by default.
         layer: the name of a layer, for a monitor with several.
-        ax: the Axes of the histogram; new Axes by default.
-        title: the title above the Axes, by default the layer and the share outside.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default layer and share outside.
         bins, below: the number of bins, and the fraction of the largest derivative that counts as small.
     """
     name, array = sources.one_layer(above, "above", layer, "surrogate_and_membrane")
@@ -284,7 +283,7 @@ def _name_surrogates(surrogates: Any) -> dict[str, Any]:
 
 
 def _spread(x: Array, cell: Cell) -> Array:
-    """x (P,) as (P, 1, ...), or as (P, ...) with the shape of the constants."""
+    """x (P,) as (P, ...), with further axes of the shape of the spike function's constants."""
     shape = np.broadcast_shapes(*[constant.shape for constant in tensor_constants(cell)])
     return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
 
@@ -311,7 +310,7 @@ _STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
 
 
 def _look(kind: str, number: int, of: int) -> dict[str, Any]:
-    """Line style by kind. Colours show the kind, or if there are several spike functions, the function."""
+    """Line style by kind. The colour shows the kind, or the spike function if there are several."""
     style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
     if of == 1:
         return {"color": COLOURS[list(_STYLES).index(kind)], **style}
@@ -334,7 +333,6 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
 
 
 def _draw_over_derivative(axes: Any, values: Array, cell: Cell, edges: Array, below: float) -> None:
-    """Draw the histogram of the potentials, and the derivative on a second axis."""
     heights = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
     axes.stairs(heights, edges, fill=True, color=COLOURS[6], label="potentials")
     axes.set_xlim(edges[0], edges[-1])

@@ -43,7 +43,7 @@ class Section:
 
 
 def sections(facts: Facts, monitor: Any) -> list[Section]:
-    """All sections of the report. If facts are missing, the section says which figures it lacks."""
+    """All sections of the report. The text of a section names figures that are missing because facts are."""
     return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
 
 
@@ -93,7 +93,7 @@ def _raster(layer: LayerFacts) -> Picture:
 
 
 def _sample_to_show(layer: LayerFacts) -> int:
-    """The sample with the most neurons that fire at all late steps, or sample 0 if these neurons are few."""
+    """The sample with the most neurons that fire at all late steps; sample 0 if they are few everywhere."""
     worst = staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
 
@@ -175,7 +175,6 @@ def _weights(facts: Facts) -> Section:
 
 
 def _sizes(facts: Facts, ax: Any) -> None:
-    """Draw gradient and update of each Parameter, relative to its norm."""
     weights = [weight for weight in facts.weights if all_finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
     ax.set_xscale("log")

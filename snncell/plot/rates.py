@@ -29,8 +29,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     layer's neurons, so that you can compare layers of different sizes.
 
     Args:
-        spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array, (T, N) or (T,
-            B, ...). Every nonzero element is a spike.
+        spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array, (T, N) or
+            (T, B, ...). Nonzero elements are spikes.
         ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins, from 0 to the highest rate of all layers.
     Raises: ArgumentError if no layer of the monitor fires.
@@ -59,7 +59,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
 
 
 def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
-    """Leave room for the legend above the highest bin, even if a layout makes the Axes narrow."""
+    """Leave room for a legend of `lines` lines above the highest bin, even if a layout makes the Axes narrow."""
     points = drawing.axes_size(axes)[1]
     above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
     axes.set_ylim(0.0, peak * points / (points - above))
@@ -102,8 +102,8 @@ def dead_and_saturated(
 ) -> Any:
     """Fractions of dead, healthy and saturated neurons, one bar per layer.
 
-    The rate r of a neuron is its number of spikes / (steps * samples). A neuron is dead if r <= dead, saturated if r >=
-    saturated, and healthy otherwise. A panel of at least two inches also has the fractions in percent next to the bars.
+    The rate r of a neuron is its number of spikes / (steps * samples). A neuron is dead if r <= dead, saturated if
+    r >= saturated, and healthy otherwise. If the plot is at least two inches wide, percentages stand next to the bars.
 
     Args:
         spikes, ax, title: as for `firing_rates`.
@@ -142,7 +142,7 @@ def whole_percent(part: float) -> str:
 
 
 class Differences(NamedTuple):
-    """Spike times of a minus spike times of b, in steps, and for both the fraction of spikes without a partner."""
+    """Spike times of a minus those of b, in steps, and the fractions of the spikes of a and of b without a partner."""
 
     steps: Array
     alone_a: float
@@ -150,7 +150,7 @@ class Differences(NamedTuple):
 
 
 def time_differences(
-    a: Any, b: Any, *, match: str = "first", within: float | None = None, who: str = "differences"
+    a: Any, b: Any, *, match: str = "first", within: float | None = None, who: str = "time_differences"
 ) -> Differences:
     """Differences in time between the spikes of two recordings of the same neurons.
 
@@ -215,13 +215,12 @@ def spike_time_differences(
 ) -> Any:
     """Spike-timing errors: a histogram of time differences between two recordings, or to target times.
 
-    Positive differences mean that spikes of `a` are later. Note that spikes without a partner are not in the histogram.
-    If there are many of them, a narrow histogram says little, so the default title counts them.
+    Positive differences mean that spikes of `a` are later. Spikes without a partner are not in the histogram. If many
+    have none, a narrow histogram says little, so the default title counts these spikes.
 
     Args:
-        a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
-        b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
-            spike; or a monitor.
+        a: spikes (T, N) or (T, B, ...), nonzero elements; or a monitor.
+        b: the same; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no spike.
         ax, title: the Axes to draw on (new Axes by default), and the title, by default counts of pairs and lone spikes.
         match: "first" for first spikes; "all" for spikes of the same neuron and sample that are each other's nearest.
         within: the largest distance of a pair in steps; None for any distance.

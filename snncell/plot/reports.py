@@ -54,7 +54,7 @@ class Report(Sequence[Finding]):
     Attributes:
         path: the written page.
         title: the title of the page.
-        facts: the measurements behind the findings, as arrays.
+        facts: the measurements from which the findings were made, as arrays.
         sections: the sections of the page; each has a `title`, a `text`, and `pictures` with `caption` and `figure`.
     """
 
@@ -107,12 +107,12 @@ def report(
 
     You can use it when a network does not learn. For example, it finds silent and saturated neurons, narrow surrogates,
     exploding, vanishing and missing gradients, updates of the wrong size, and the origin of a NaN. `Finding` lists all
-    kinds. Tables and figures follow, all in one file.
+    kinds. The page is one file, with the findings first, then tables and figures.
 
-    The net is called on the batch, in its current mode (training or evaluation). With a loss, it is also called on each
-    half of the batch, to find a loss that is a sum over the samples instead of their mean. Each `Stateful` starts
-    from rest. Afterwards Parameters, kept states, the optimiser and the random numbers are restored bit for bit, even
-    after an error.
+    The net is called on the batch, in its current mode (training or evaluation), and each `Stateful` starts from rest.
+    With a loss, the net is also called on each half of the batch, to find a loss that is a sum over the samples instead
+    of their mean. Afterwards Parameters, kept states, the optimiser and the random numbers are restored bit for bit,
+    even after an error.
 
     Args:
         net: the network. Its neurons must run over time when it is called.
@@ -142,7 +142,6 @@ def report(
 
 
 def _path_to_write(path: Any) -> Path:
-    """Check that the file extension is known and the folder exists."""
     place = Path(path)
     if place.suffix.lower() not in ENDINGS:
         raise ArgumentError(f"report: path must be a file named *.html or *.pdf, not {place.name!r}.")
@@ -159,7 +158,6 @@ def _path_to_write(path: Any) -> Path:
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
         notes = f"; {count_noun(counts['note'], 'note')}" if counts["note"] else ""
@@ -280,7 +278,7 @@ _LETTERS, _LINES = 108, 72  # letters per line and lines per page of text
 
 
 def _write_pdf(report: Report) -> None:
-    """Write the page as PDF: pages of text, then pages of figures."""
+    """Write pages of text, then pages of figures."""
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 

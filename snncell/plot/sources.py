@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Array]:
-    """The arrays of all layers of a monitor or a mapping, or of one array, which is named ""."""
+    """The arrays of all layers by name, from a monitor or a mapping; a single array gets the name ""."""
     if not is_monitor(x):
         named = x if isinstance(x, Mapping) else {"": x}
         if not named:
@@ -52,7 +52,7 @@ def _refuse_silent_kind(name: str, who: str) -> NoReturn:
 
 
 def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = "") -> tuple[str, Array]:
-    """The name and the array of one layer; a single array is named ""."""
+    """The name and the array of the layer `layer`, or of the only layer."""
     layers = all_layers(x, quantity, who, name)
     if quantity == "spikes" and layer is None:
         layers = spiking_layers(x, who, name)
@@ -98,14 +98,14 @@ def step_numbers(x: Any, name: str, count: int, quantity: str) -> Array:
 
 
 def steps_before_end(x: Any, name: str) -> Array | None:
-    """Mask (T, B) of a layer's steps before the end of each sample; None if x has no lengths."""
+    """Mask (T, B) of the steps before each sample's end; None if x has no lengths of samples."""
     before_end = getattr(x.spikes, "before_end", None) if is_monitor(x) else None
     there: Array | None = None if before_end is None else before_end(name)
     return there
 
 
 def neuron_numbers(x: Any, name: str, count: int) -> Array:
-    """The indices in their layer of `count` neurons, because a monitor may record only some of them."""
+    """The indices in the layer of the `count` recorded neurons, because a monitor may record only some of them."""
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
 
@@ -117,7 +117,7 @@ def as_array(x: Any, who: str, name: str = "x") -> Array:
         array = np.empty(0, object)
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype.kind in "bV"):
         raise ArgumentError(
-            f"{who}: {name} is an array or a Tensor of numbers, or a monitor, not a {type(x).__name__} of "
+            f"{who}: {name} must be an array or a Tensor of numbers, or a monitor, not a {type(x).__name__} of "
             f"{array.dtype}."
         )
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions support
@@ -179,7 +179,7 @@ def sample_of(array: Array, sample: Any, who: str) -> Array:
 
 
 def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
-    """The positions of neurons, given by their indices in the layer, among the recorded ones."""
+    """The positions among the recorded neurons of the neurons with these indices in the layer."""
     held, count, whole = numbers.tolist(), len(numbers), all_there(numbers)
     places = []
     for number in neurons if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]:
@@ -191,7 +191,7 @@ def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
                 raise ArgumentError(f"{who}: there is no neuron {show(number)}; there are {count}, from 0.")
             recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
             raise ArgumentError(
-                f"{who}: neuron {show(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
+                f"{who}: neuron {show(number)} was not recorded; recorded are {recorded} (see m.neurons(layer))."
             )
         places.append(held.index(from_start))
     return places

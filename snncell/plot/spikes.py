@@ -41,12 +41,11 @@ def raster(
         sample: the index of the sample to draw. Each of its neurons becomes a row. For a monitor the default is 0.
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
-        psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. Each class has its own line style there. To the right of the raster, a
-            short line of the same style marks the rows of this class.
+        psth: the width of a bin in steps, if you also want a histogram (see `psth`) below the raster. Its Axes are the
+            last Axes of the figure. Each class has its own line in the histogram, and a short line of the same style
+            to the right of its rows in the raster.
     Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
-        ArgumentError for a layer whose output is potentials, not spikes, such as `LINode`; or if the spikes contain
-        NaN.
+        ArgumentError for spikes with NaN, or a layer that outputs potentials instead of spikes, such as `LINode`.
     """
     name, array = sources.one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if sources.is_monitor(spikes) and sample is None and neuron is None else sample
@@ -70,7 +69,7 @@ def raster(
 
 
 def _count_spikes(rows: Array, live: Array | None, sample: int | None, what: str) -> str:
-    """The number of spikes, and their rate over the steps (T, B) that are not padding."""
+    """The number of spikes, and their rate; `live` (T, B) masks steps that are not padding."""
     count, size = int(rows.sum()), rows.size
     if live is not None:
         size = int(live.sum()) if sample is None else int(live[:, sample].sum()) * rows.shape[1]
@@ -133,7 +132,7 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
 
 
 def _split_place(axes: Any, heights: tuple[float, float]) -> Any:
-    """Split the panel of `axes`: new Axes take the lower part and share the time axis."""
+    """Give the lower part of `axes` to new Axes with the same time axis."""
     if (place := axes.get_subplotspec()) is not None:
         parts = place.subgridspec(2, 1, height_ratios=heights, hspace=0.12)
         axes.set_subplotspec(parts[0])
@@ -222,8 +221,8 @@ def animate(
     polarities of an event camera, have their own colours. With more channels, a pixel shows a spike of any channel.
 
     Args:
-        spikes: (T, H, W) or (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor. Every nonzero
-            element is a spike.
+        spikes: (T, H, W), (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor; nonzero elements
+            are spikes.
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.

@@ -11,18 +11,7 @@ import numpy as np
 from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.plot import axes as drawing
-from snncell.plot.axes import (
-    COLOURS,
-    COLUMN,
-    SMALL,
-    axes_or_new,
-    label_axis,
-    legend,
-    name_rows,
-    set_title,
-    stacked_bars,
-    text_width,
-)
+from snncell.plot.axes import COLOURS, COLUMN, SMALL
 from snncell.plot.sources import Array, as_array
 from snncell.report.probe import records_of
 
@@ -51,9 +40,9 @@ def training_curves(
 
     Args:
         log: the result of `train.fit`, its history, the path of its log (.csv, .jsonl), or a mapping from names to
-            values, one per epoch. Names that contain "loss" are losses. Names that begin with "test_", "val_",
-            "valid_", "validation_" or "eval_" are evaluations. "epoch", if present, is the horizontal axis. Entries
-            with several numbers per epoch, such as a confusion matrix, are not drawn.
+            values, one per epoch. Names with "loss" are losses; names that begin with "test_", "val_", "valid_",
+            "validation_" or "eval_" are evaluations. "epoch", if present, is the horizontal axis. Entries with several
+            numbers per epoch, such as a confusion matrix, are not drawn.
         ax, title: the left Axes, which is returned, and the title above it. The right axis is its twin.
         best: the name of a curve, to mark its best value: the highest if the name contains "accuracy", otherwise the
             lowest. Default: the epoch that a `train.fit` with `monitor` kept, or the best evaluation or training loss.
@@ -103,7 +92,7 @@ def _columns(records: Any) -> dict[str, Array]:
 
 
 def _is_array(x: Any) -> bool:
-    """True for an entry with axes, such as a confusion matrix, which a CSV stores as JSON."""
+    """True for an entry with several numbers, such as a confusion matrix, which a CSV stores as JSON."""
     return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
 
 
@@ -169,7 +158,7 @@ def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[An
 def _mark_best(
     axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None, at: int | None, elsewhere: bool
 ) -> list[Any]:
-    """Draw a star at the best value, or at the epoch `at` that was kept, by a measure not drawn if `elsewhere`."""
+    """Draw a star at the best value, or at the kept epoch `at`; `elsewhere`: the measure that chose it is not drawn."""
     losses = sorted(filter(_is_loss, curves), key=lambda name: not name.startswith(_EVALUATED))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
@@ -266,8 +255,8 @@ def confusion_matrix(
     _name_classes(axes, names, len(counts))
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
     right, every = np.trace(counts), counts.sum()
-    said = f"{100.0 * right / every:.1f} %"
-    said = f"{said} right; numbers are % of all samples" if shares else f"{right} of {every} right ({said})"
+    percent = f"{100.0 * right / every:.1f} %"
+    said = f"{percent} right; numbers are % of all samples" if shares else f"{right} of {every} right ({percent})"
     return drawing.finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), said, handles=())
 
 
@@ -341,7 +330,7 @@ def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
 
 
 def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
-    """Draw the rows of a `snncell.profile` as stacked bars, slowest first; returns the Axes."""
+    """Draw the rows of a `snncell.profile` as stacked bars, slowest first, and return the Axes."""
     rows, rest = profile.rows[:_MOST_BARS], profile.rows[_MOST_BARS:]
     names = [row.name for row in rows]
     parts = [{track: getattr(row, track) for track in _TRACKS if track != _NO_LAUNCH} for row in rows]
@@ -351,18 +340,18 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
         parts.append({track: sum(getattr(row, track) for row in rest) for track in parts[0]})
         seconds.append(sum(row.seconds for row in rest))
     places = np.arange(len(names))
-    beside = max(text_width(name, SMALL) for name in names)  # points
+    beside = max(drawing.text_width(name, SMALL) for name in names)  # points
     # The names may take 43 % of a column, or else the figure is as wide as a page.
-    axes = axes_or_new(ax, COLUMN if beside < 31 * COLUMN else 7.0, 1.35 + 0.17 * len(names))
+    axes = drawing.axes_or_new(ax, COLUMN if beside < 31 * COLUMN else 7.0, 1.35 + 0.17 * len(names))
     tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _TRACKS if track != _NO_LAUNCH}
     left = 1e3 * np.array(seconds) - sum(tracks.values())
     tracks[_NO_LAUNCH] = np.where(left < 1e-6, 0.0, left)
-    stacked_bars(axes, places, tracks, _TRACKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
+    drawing.stacked_bars(axes, places, tracks, _TRACKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
     if ax is None:  # the figure is wide enough for the names, and its rows are too low for two lines
         axes.set_yticks(places, names, parse_math=False)
     else:
-        name_rows(axes, places, names)
-    label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
-    legend(axes, inside=False, beside=max(0.0, beside - 30.0))  # inside, it would cover the shares
-    set_title(axes, title, f"{profile.name}: {1e3 * profile.seconds:.3g} ms a step")
+        drawing.name_rows(axes, places, names)
+    drawing.label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
+    drawing.legend(axes, inside=False, beside=max(0.0, beside - 30.0))  # inside, it would cover the shares
+    drawing.set_title(axes, title, f"{profile.name}: {1e3 * profile.seconds:.3g} ms a step")
     return axes

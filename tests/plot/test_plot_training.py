@@ -174,7 +174,7 @@ def test_weight_histograms_with_invalid_data_raise():
         plot.weight_histograms(nn.Dense(1, 1), before={"weight": np.ones(1)})
     with pytest.raises(errors.ArgumentError, match="is a Cell, or a mapping from names to arrays, not a ndarray"):
         plot.weight_histograms(np.ones(3))
-    with pytest.raises(errors.ArgumentError, match="is an array or a Tensor of numbers"):
+    with pytest.raises(errors.ArgumentError, match="must be an array or a Tensor of numbers"):
         plot.weight_histograms({"a": "weights"})
     with pytest.raises(errors.ArgumentError, match=r"bins is an integer of at least 1, not 1.5"):
         plot.weight_histograms({"a": np.ones(3)}, bins=1.5)
