@@ -41,8 +41,8 @@ def membrane(
     Each neuron has its own kind of triangle, which is drawn on its line. A layer that does not fire has no triangles.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. If the monitor also
-            recorded `above`, and the threshold is constant, the potentials are those before the reset, else after it.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. If it recorded
+            `above` too, and the threshold is constant, the potentials are those before the reset, else those after it.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
         ax, title: the Axes to draw on (new Axes by default), and the title.

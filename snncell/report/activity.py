@@ -11,20 +11,20 @@ from snncell.report.facts import PASSES_NOTHING, Array, Facts, LayerFacts, all_f
 from snncell.report.findings import Measurement, count_noun, make_measurement
 from snncell.report.training import at_chance, is_trained, same_outputs
 
-LATE_STEPS = 8  # the minimum, because a neuron that fires at only a few steps in a row may stop again
+LATE_STEPS = 8  # the minimum, because a neuron that fires at a few steps in a row may stop again
 SATURATED_RATE = 0.95  # a neuron that fires at 95 of 100 steps carries almost no information
-SATURATED = 0.25  # the largest share of saturated neurons, over all steps, or over the late steps of all samples
+SATURATED = 0.25  # a larger share of saturated neurons is a fault, over all steps or over the late steps of all samples
 # Limits for the share of neurons that fire at nearly every step in the last third of the worst sample. Two fifths of a
-# layer may do so for a strong input, and be silent for another input. With very high potentials (HELD), neurons do not
-# stop firing, so the limits are lower.
+# layer may do so for a strong input, and be silent for another input. Neurons with very high potentials (HELD) do not
+# stop firing, so their limits are lower.
 STUCK, MOST_STUCK = 0.25, 0.5
 HELD = ((50.0, 0.2), (10.0, 0.4))  # pairs (potential in thresholds, share of the neurons)
 # A layer is asleep if no potential exceeds a tenth of the distance to the threshold, or if the derivative of the
 # surrogate is below a hundredth of its peak at all potentials.
 FAR, WAKES = 0.9, 0.01
-# A surrogate is too narrow under two conditions. It has no gradient at more than this share of the steps of firing
-# neurons. And their potentials spread over more than this multiple of its width. With a smaller spread, the potentials
-# are only far from the threshold.
+# A surrogate is too narrow under two conditions: it has no gradient at more than this share of the steps of firing
+# neurons, and their potentials spread over more than this multiple of the surrogate's width. With a smaller spread, the
+# potentials are only far from the threshold.
 NARROW, NARROW_SPREAD = 0.9, 4.0
 WIDE_SPREAD = 10.0  # thresholds; beyond this the potentials are too wide, not the surrogate too narrow
 NEAR_PEAK = 0.95  # a derivative above this part of its peak at nearly all potentials does not distinguish them
@@ -71,7 +71,7 @@ def _last(layer: LayerFacts, array: Array | None) -> Array | None:
 
 
 def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
-    """The share of neurons that fire at nearly all late steps, with potentials above `thresholds` unless it is 0."""
+    """The share of neurons that fire at nearly all late steps; unless `thresholds` is 0, with potentials above it."""
     spikes = _last(layer, layer.spikes)
     if spikes is None or not layer.spiking:
         return None
@@ -126,7 +126,7 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
 
 
 def _largest_slope_words(reach: Array | None, never: Array) -> dict[str, float | str]:
-    """The largest surrogate derivative of silent neurons, under the name that selects its phrase in the rule."""
+    """The largest surrogate derivative of silent neurons, under the name that selects a phrase of `_NEVER_FIRED`."""
     if reach is None:
         return {}
     best = float(reach[never].max())
@@ -156,7 +156,7 @@ def _reach(layer: LayerFacts) -> Array | None:
 
 
 def _asleep_in(layer: LayerFacts) -> Array:
-    """Mask (B,) of samples where a layer is far from a spike; False if that is unknown."""
+    """Mask (B,) of samples in which all neurons are far from a spike; False if that is unknown."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
     if layer.above is None or not layer.above.size or not all_finite(layer.above):
         return np.zeros(samples, bool)
@@ -252,10 +252,9 @@ def _has_graded_spikes(layer: LayerFacts) -> bool:
 
 
 def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
-    """Measure surrogates much narrower than the potentials of firing neurons; silent ones: `dead_neurons`."""
+    """Measure surrogates much narrower than the spread of firing neurons' potentials (silent ones: `dead_neurons`)."""
     for layer in facts.layers:
-        narrowed = narrowness(layer)
-        if narrowed is not None:
+        if (narrowed := narrowness(layer)) is not None:
             share, spread = narrowed
             far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
             rule = "narrow surrogate: wide potentials" if far else "narrow surrogate"
@@ -263,7 +262,7 @@ def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
 
 
 def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
-    """The share of steps where a surrogate that is too narrow has no gradient, and the spread of the potentials."""
+    """If the surrogate is too narrow: the share of steps without a gradient, and the spread of the potentials."""
     if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
         return None
     alive = layer.rates > 0
@@ -320,7 +319,7 @@ def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
 
 
 def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
-    """Measure potentials that grow exponentially, faster than a sum over time."""
+    """Measure potentials that grow faster than a sum over time, and so exponentially."""
     for layer in facts.layers:
         if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not all_finite(layer.v):
             continue
@@ -340,7 +339,7 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
 
 
 def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
-    """Measure constants out of range, and the factor of the potential in a step, which should be at most 1."""
+    """Measure constants out of range, and the leak factor of a step, which should be at most 1."""
     for layer in facts.layers:
         outside = [constant for constant in layer.constants if constant.outside.any()]
         for constant in outside:

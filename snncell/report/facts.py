@@ -32,12 +32,12 @@ def tensor_constants(function: Cell) -> list[Tensor]:
 
 
 def device_of_constants(function: Cell) -> str:
-    """The device of its constants."""
+    """The device of a spike function's constants."""
     return next((constant.device for constant in tensor_constants(function)), "cpu")
 
 
 def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
-    """The output of a spike function, and its bprop with dout = 1, without hooks and random numbers."""
+    """The output of a spike function, and its bprop with dout = 1. Hooks do not run; random numbers are replayed."""
     with replaying(present_key()), settings(smooth=False):
         run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
         out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
@@ -71,7 +71,7 @@ class Slope:
 
     @property
     def width(self) -> float:
-        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
+        """The largest |x| where the derivative is above `PASSES_NOTHING` of its peak; inf if that is everywhere."""
         above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
         reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
         return np.inf if reach >= _GRID[-1] else reach
@@ -88,7 +88,7 @@ class Slope:
 
 
 def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of a neuron's spike function; None for a neuron without one."""
+    """The `Slope` of a neuron's spike function; None for a neuron without one."""
     if function is None:
         return None
     several = any(constant.size > 1 for constant in tensor_constants(function))
@@ -97,7 +97,7 @@ def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slop
 
 @dataclass(frozen=True)
 class ConstantFacts:
-    """A constant of a neuron, learned or fixed: its entries, and its valid range as in `cell.ranges.Range`."""
+    """A constant of a neuron, learned or fixed: its entries, and its valid range (see `cell.ranges.Range`)."""
 
     name: str
     value: Array
@@ -139,9 +139,9 @@ class LayerFacts:
     threshold: float | None = None  # the mean of its v_threshold
     reach: float | None = None  # the distance from rest to the threshold, in the units of `above`
     constants: Sequence[ConstantFacts] = ()  # those with a range
-    detached: bool = False  # the reset counts as a constant in the backward pass
+    detached: bool = False  # True if the reset is a constant in the backward pass
     leak: float | None = None  # the factor of the potential in a step without input and spike
-    drop: float = 0.0  # the decrease by a spike, if the reset is differentiated
+    drop: float = 0.0  # the decrease by a spike; 0 if the reset is detached
     recurrent: bool = False  # True if its output is fed back to its input
     radius: float | None = None  # the spectral radius of the feedback
 
@@ -159,7 +159,7 @@ class LayerFacts:
         return "channel" if len(self.shape) > 3 else "neuron"
 
     def by_unit(self, array: Array) -> Array:
-        """(T, B, *features) as (everything else, units), without padding."""
+        """(T, B, *features) as (everything else, units), without the padded steps."""
         if array.ndim <= 2:
             return (array if self.before_end is None else array[self.before_end]).reshape(-1, 1)
         if self.before_end is not None:
@@ -240,7 +240,7 @@ class Facts:
     halves: float | None = None  # the mean of the losses of the two halves of the batch
     guessing: float | None = None  # the loss of equal scores for all classes, ln C, for a loss of class labels
     differentiated: bool = False  # True if gradients were computed
-    updates: int | None = None  # the training steps that the optimiser had done before
+    updates: int | None = None  # the number of training steps that the optimiser has done
     history: Sequence[Mapping[str, Any]] = ()  # records of a training, each with "loss"
     costs: Mapping[str, Any] = field(default_factory=dict)  # from `Monitor.costs`, for each layer with weights
     unseen: Sequence[str] = ()  # spiking layers that run their time steps themselves, which a monitor cannot record

@@ -172,7 +172,7 @@ class Rule:
     severity: str | None  # the lowest severity; None if the limits alone decide
     # By number: its limits, or a severity that applies if the number is present. The worst one counts.
     limits: Mapping[str, Limits | str]
-    follows: bool = False  # True to lower it to a note if a layer without gradients, here or later, is the cause
+    follows: bool = False  # True: the finding becomes a note if this layer or a later one passes no gradient
 
     def judge(self, measurement: Measurement) -> Finding | None:
         """The finding of a measurement that exceeds a limit, or None."""

@@ -1,4 +1,4 @@
-"""Record a network over a batch: one call, one gradient, and one trial update, after which all state is restored."""
+"""Record a network over a batch: one call, its gradient, and a trial update. Afterwards all state is restored."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
 
 
 def _as_large(array: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """A recording in the shape of the output, or None if it has another size."""
+    """A recording in the shape of the layer's output, or None if it has another size."""
     return None if array is None or array.size != np.prod(shape) else array.reshape(shape)
 
 
 def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
-    """A recording (T, B, ...) that keeps the values of the last step of each sample after its end."""
+    """A recording (T, B, ...) whose padded steps repeat the last step of their sample."""
     if array is None or before_end is None or array.shape[:2] != before_end.shape:
         return array
     last = np.maximum(before_end.sum(0) - 1, 0)
@@ -103,7 +103,7 @@ def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
 
 
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The distance from rest to the threshold, in units of the input of the spike function."""
+    """The distance from rest to the threshold, as the spike function's input after a step without input."""
     run = MultiStep(cell)
     try:
         with settings(unfused=True), replaying(present_key()), Monitor(run, spikes=False, above=True) as seen:
@@ -116,7 +116,7 @@ def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
 
 
 def _drop(cell: Cell) -> float:
-    """The decrease of the potential by a spike at the threshold, if the reset is differentiated."""
+    """The decrease of the potential by a spike at the threshold; 0 if the reset is detached."""
     reset = getattr(cell, "reset", None)
     if reset is None or getattr(cell, "detach_reset", False) or not hasattr(cell, "v_threshold"):
         return 0.0
@@ -141,7 +141,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
 
 
 def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The spectral radius of the feedback weights, as a matrix from outputs to inputs."""
+    """The spectral radius of the feedback, taken as a matrix from the layer's outputs to its inputs."""
     count = int(np.prod(features))
     if not 0 < count <= LARGEST_FEEDBACK:
         return None
@@ -159,7 +159,7 @@ def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | No
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """The facts of `net` over `batch`, and the monitor. The state of the network does not change."""
+    """The facts of `net` over `batch`, and the monitor; the state of the network does not change."""
     if optimiser is not None:
         if loss is None:
             raise ArgumentError("report: optimiser needs a loss too, because its update needs gradients. Pass loss=...")
@@ -234,7 +234,7 @@ class _Trial:
         self.value: float | None = None
 
     def run(self) -> None:
-        """Call the network within the monitor, and compute gradients if there is a loss."""
+        """Call the network within the monitor, with gradients if there is a loss."""
         self._at_rest()
         monitoring = False
         try:
@@ -306,7 +306,7 @@ class _Trial:
         return (cut * losses[0] + (samples - cut) * losses[1]) / samples
 
     def guessing(self) -> float | None:
-        """The loss of equal scores for all C classes, if it is ln C, the chance level; else None."""
+        """The loss of equal scores for all C classes if this is ln C, as for cross entropy; else None."""
         if self.scores is None or self.target is None:
             return None
         if not is_classification(self.scores.shape, self.target.asnumpy()):
@@ -320,7 +320,7 @@ class _Trial:
         return chance if abs(loss - chance) < AT_CHANCE * chance else None
 
     def update(self) -> None:
-        """Try one update. The caller restores the state by `leave_untouched`."""
+        """Do one update of the Parameters; `leave_untouched` restores them."""
         if self.optimiser is None:
             return
         steps = self.optimiser.global_step._data
@@ -395,7 +395,7 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def records_of(log: Any, who: str) -> Any:
-    """The records of a log file in either format."""
+    """The records of a log: of a file .csv or .jsonl, or of the `history` of a result; anything else is returned."""
     if not isinstance(log, (str, os.PathLike)):
         return getattr(log, "history", log)
     path = Path(log)
@@ -420,7 +420,7 @@ def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
 
 
 def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
-    """Check that the loss accepts the output of the network, and the target if there is one."""
+    """Raise a CallError unless the loss accepts the network's output, and the target if there is one."""
     if loss is None:
         return
     function = loss.construct if isinstance(loss, Cell) else loss

@@ -456,7 +456,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     for rule, finding in rules:
         if finding is None:
             continue
-        # Make the finding a note if its cause is a layer that stops gradients, this layer or a later one.
+        # The cause of a finding can be that this layer or a later one stops gradients. The finding is then a note.
         place = names.index(finding.layer) if finding.layer in names else 0
         causes = [(what, name) for what, name in blocking if rule.follows and names.index(name) >= place]
         if causes:
@@ -468,7 +468,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _blocking(facts: Facts, findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """Layers that stop gradients: silent ones that cannot fire or did not learn to, and narrow surrogates."""
+    """Layers that stop gradients, with the reason: silence that training cannot end, or a narrow surrogate."""
     silent = {layer.name for layer in facts.layers if layer.silent}
     quiet = [each for each in findings if each.kind in ("dead", "silent output") and each.severity != "note"]
     quiet = [each for each in quiet if each.severity == "alarm" or each.layer in silent]

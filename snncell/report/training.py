@@ -13,7 +13,7 @@ from snncell.report.facts import Array, Facts, LayerFacts, Weight, all_finite, b
 from snncell.report.findings import Measurement, count_noun, format_number, format_percent, make_measurement
 
 EXPLODING_FACTOR = 1.1  # per step; a gradient that only adds up over many steps has a factor near 1
-# The leak is the cause of a decrease up to twice as fast as its own, because resets also reduce the gradient.
+# The leak counts as the cause of a decrease up to twice as fast as the leak's, because resets also reduce the gradient.
 LEAK_EXPLAINS = 2.0
 # The gradient is proportional to the surrogate's derivative. The derivative is the cause if the logarithm of its growth
 # is at least half of the logarithm of the gradient's growth.
@@ -21,9 +21,9 @@ SLOPES_EXPLAIN = 0.5
 # The feedback is the cause if its gain is at least half of the factor per step. Half is enough, because the gain is
 # only an estimate from means.
 FEEDBACK_EXPLAINS = 0.5
-FEWEST_STEPS = 6  # with fewer steps, the factor per step is not reliable
-# The gradient of a layer passes through the later layers first. If a later layer has at least this part of its rate of
-# growth, that layer is the cause.
+FEWEST_STEPS = 6  # with fewer, the factor per step is not reliable
+# The gradient of a layer has passed through the later layers. If a later layer's rate of growth (log of the factor) is
+# at least this part of the layer's own rate, the later layer is the cause.
 INHERITED = 0.7
 
 
@@ -114,7 +114,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
 
 
 def _late(layer: LayerFacts) -> float:
-    """The median norm of the last steps with a nonzero gradient: the last eighth of them, but at least four."""
+    """The median norm at the last steps with a nonzero gradient: an eighth of these steps, but at least four."""
     assert layer.norms is not None  # the caller has checked `grad`
     norms = layer.norms[layer.norms > 0]
     return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0
@@ -177,7 +177,7 @@ _NO_MEASURES = ("epoch", "step", "seconds")
 
 
 def logged_numbers(facts: Facts, name: str) -> list[float]:
-    """The numbers under one name in the records, which may lack some."""
+    """The numbers under a name in the records of the log, some of which may lack it."""
     return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
 
 
@@ -254,8 +254,7 @@ def _differ(x: Array, axis: int | None) -> bool:
 
 def not_finite(facts: Facts) -> Iterator[Measurement]:
     """Measure where a NaN or an infinite number occurs first, with the names of the places it spreads to."""
-    places = [*_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
-    if places:
+    if places := [*_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]:
         first, *rest = places
         names = list(dict.fromkeys(place.place for place in rest if place.place != first.place))
         follows = {"follows": ", ".join(names)} if names else {}
@@ -274,16 +273,16 @@ def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
 
 
 def _bad_layers(facts: Facts) -> list[Measurement]:
-    """Sort by time step, then by layer."""
+    """The first bad step of each layer; the earliest one is the first result."""
     places: list[Measurement] = []
     for layer in facts.layers:
         recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
         bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not all_finite(x)]
         if bad:
             step, quantity, x = min(bad, key=lambda each: each[0])
-            numbers = _count_bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "infinite"}
-            places.append(make_measurement("not finite: in a layer", layer, step=step, quantity=quantity, **numbers))
-    return sorted(places, key=lambda place: place.numbers.get("step", 0))
+            numbers = {"step": step, "quantity": quantity, **_count_bad(x[step])}
+            places.append(make_measurement("not finite: in a layer", layer, **numbers))
+    return sorted(places, key=lambda place: place.numbers["step"])
 
 
 def _bad_results(facts: Facts) -> Iterator[Measurement]:
@@ -306,7 +305,7 @@ def _bad_steps(x: Array) -> Array:
 
 
 def _count_bad(x: Array) -> dict[str, int | str]:
-    """The number of entries that are not finite, the number of all entries, and a noun: NaN or infinite."""
+    """The number of entries that are not finite, the number of all entries, and "NaN" or "infinite"."""
     what = "NaN" if np.isnan(x).any() else "infinite"
     return {"bad": int((~np.isfinite(x)).sum()), "size": x.size, "what": what}
 
@@ -330,7 +329,7 @@ def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
 
 
 def _ratios(facts: Facts, change: str) -> list[tuple[Weight, float]]:
-    """The norms of finite gradients or updates relative to their weights; only of matrices and kernels if possible."""
+    """The norms of finite gradients or updates relative to their weights, without biases if there are matrices."""
     weights = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
     changes = [(w, getattr(w, change)) for w in weights if all_finite(w.value) and w.size > 0]
     return [(w, l2_norm(x) / w.size) for w, x in changes if x is not None and all_finite(x)]
@@ -377,8 +376,7 @@ def not_trained(facts: Facts) -> Iterator[Measurement]:
     """Measure trainable Parameters that the optimiser does not have."""
     if facts.differentiated and not facts.weights:
         yield make_measurement("not trained: nothing there")
-    left = [weight.name for weight in facts.weights if weight.left_out]
-    if left:
+    if left := [weight.name for weight in facts.weights if weight.left_out]:
         names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
         place = left[0] if len(left) == 1 else ""
         yield make_measurement("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
@@ -413,7 +411,7 @@ def _rising(what: str, losses: list[float]) -> Iterator[Measurement]:
 
 
 def far_above_chance(facts: Facts) -> Iterator[Measurement]:
-    """Measure a loss far above chance that is still above it, as after updates that were too large."""
+    """Measure a loss that was far above chance and is still above chance, as after updates that were too large."""
     losses = logged_numbers(facts, "loss")
     if facts.guessing is None or not losses or not all(map(math.isfinite, losses)) or losses[-1] < facts.guessing:
         return

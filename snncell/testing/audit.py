@@ -1,4 +1,4 @@
-"""Audit of gradients: is each framework's backward pass the derivative of the function that it documents?
+"""Audit of surrogate gradients: is each framework's backward pass the derivative of the function that it documents?
 
 `python -m snncell.testing.audit` prints a table of every surrogate of the installed frameworks, and a snippet for each
 difference. `--only NAME` chooses a framework, `--markdown FILE` writes the report to a file. A surrogate need not be a
@@ -56,7 +56,7 @@ def derivative(claim: Claim, x: np.ndarray) -> np.ndarray:
 
 
 def variants(spike: Spike) -> Iterator[Constants]:
-    """The constants by default, and each of them changed in turn."""
+    """The default constants, then for each constant the same ones with only this one changed."""
     yield spike.constants
     for name, value in spike.constants.items():
         changed = value + 1 if isinstance(value, int) else 1.5 * value + 0.25 * (value == 0)
@@ -64,7 +64,7 @@ def variants(spike: Spike) -> Iterator[Constants]:
 
 
 def compare(found: np.ndarray, claimed: np.ndarray) -> tuple[float, int, str]:
-    """The worst error, relative to the largest claimed derivative, its place, and the ratio if it is constant."""
+    """The worst error, relative to the largest claimed derivative; its index; and found / claimed if constant."""
     known = np.isfinite(claimed)
     largest = np.abs(claimed[known]).max() if known.any() else 0.0
     with np.errstate(all="ignore"):
@@ -90,7 +90,7 @@ def audit_spike(spike: Spike, template: str = "") -> list[AuditRow]:
     for constants, slopes in found:
         for claim in spike.claims(constants):
             row = compare_claim(spike, constants, slopes, claim, template)
-            # The default constants are shown if they differ, because most users have them.
+            # If the claim fails for the default constants, keep this row, because most users have these constants.
             known = worst.setdefault(claim.source, row)
             if known.verdict == AGREES and row.error > known.error:
                 worst[claim.source] = row

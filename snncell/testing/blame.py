@@ -42,11 +42,11 @@ class WrongBprop(NamedTuple):
 
 
 def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], str]:
-    """Check each Cell with a bprop at inputs of the run, innermost first. Return rows, and describe a wrong bprop."""
+    """Check each Cell with a bprop at inputs of the run, innermost first. Return rows, and a text on a wrong bprop."""
     rows: list[Row] = []
     for path in net.deepest_first(samples):
         cell = net.cells[path]
-        # With smooth spikes, Cells with a primitive ran that instead of construct.
+        # With smooth spikes, a Cell with a primitive has run its primitive, not construct.
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = choose_calls(samples[path])
@@ -93,7 +93,7 @@ def _call_on_both_sides(calls: Sequence[Called]) -> list[Called]:
 
 
 def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
-    """The worst row of each name. If any of its calls was at a kink, the row notes that."""
+    """The worst row of each name, with a note if any row of this name was at a kink."""
     worst: dict[str, Row] = {}
     for row in rows:
         before = worst.setdefault(row.name, row)
@@ -104,7 +104,6 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
 
 
 def _describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
-    """Describe a wrong bprop: its Cell, the time step, and how to fix it."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _got_all_steps(wrong.call, steps):
         step = ", which takes all time steps at once, as its first axis"
@@ -152,7 +151,7 @@ def describe_step_functions(net: ObservedNet, samples: dict[str, CallSample]) ->
 
 
 class Probe:
-    """Random directions, and the derivatives along them by finite differences, which ignore stop_gradient."""
+    """Finite differences along random directions, to test gradients. They ignore stop_gradient."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -170,7 +169,7 @@ class Probe:
         return True
 
     def right_with(self, stops: Opened) -> bool:
-        """True if the gradients agree when these paths are open."""
+        """True if the gradients are right with these paths open."""
         search = self.search
         with settings(stops=stops, unfused=True):
             return self.right(search.problem.gradient(search.fn, search.point))
@@ -204,7 +203,7 @@ def _site_text(net: ObservedNet, probe: Probe, site: Site) -> str:
 
 
 def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
-    """Return True if the gradient with this site stopped is correct after the layer's reset is no longer detached."""
+    """True if the gradient is right when this site stops gradients, and the layer's reset is not detached."""
     assert site.path is not None  # the caller checks it
     cell = net.cells[site.path]
     if not getattr(cell, "detach_reset", False):
@@ -217,7 +216,7 @@ def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
 
 
 def describe_layer(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
-    """Describe the innermost Cell whose own gradient disagrees with its finite differences, or return ""."""
+    """Describe the innermost Cell that, called alone, has a wrong gradient, or return ""."""
     steps = count_steps(samples)
     for path in net.deepest_first(samples):
         for call in choose_calls(samples[path]):

@@ -30,8 +30,8 @@ KINK = "near the inputs that it got, because they are at a kink"
 class Row(NamedTuple):
     """One comparison: its part of the check, its subject, and the worst relative difference."""
 
-    part: str
-    name: str
+    part: str  # for example "bprop"
+    name: str  # for example "input 0"
     difference: float  # NaN if the comparison was impossible, for the reason in `note`
     step: int | None = None
     entry: tuple[int, ...] | None = None  # None for a random direction, which covers all entries at once
@@ -69,9 +69,9 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """ "passed", and how many comparisons were impossible."""
+        """The word "passed", and the number of comparisons that were impossible."""
         left = sum(not row.checked for row in self.rows)
-        return "passed" + (f", but for {left} that could not be checked" if left else "")
+        return "passed" + (f", except {left} that could not be checked" if left else "")
 
     def __str__(self) -> str:
         head = ("part", "of", "worst relative difference", "step", "entry", "")
@@ -173,13 +173,11 @@ def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> s
     return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
 
 
-def finite_differences(
-    fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-6
-) -> list[Any]:
+def finite_differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor]) -> list[Any]:
     """The gradient of sum(out * dout) with respect to each float input, entry by entry, by central differences."""
-    # In float64, eps = 1e-6 leaves an error of about 1e-12 by curvature (eps^2) and 1e-10 by rounding (1e-16 / eps). A
-    # smaller eps crosses fewer kinks.
-    results: list[Any] = []
+    # In float64, this step leaves an error of about 1e-12 by curvature (eps^2) and 1e-10 by rounding (1e-16 / eps). A
+    # smaller step crosses fewer kinks.
+    eps, results = 1e-6, list[Any]()
     for position, x in enumerate(inputs):
         if not (isinstance(x, Tensor) and x.dtype.is_float):
             results.append(None)
@@ -204,7 +202,7 @@ def project(out: Any, douts: Sequence[Tensor]) -> float:
 
 
 def perturb(x: Any, by: float, rng: np.random.Generator) -> Any:
-    """Move an array by a random part of its size. Zeros move, too, because silent inputs are at kinks."""
+    """Move each entry by a random part of its size. Zeros move, too, because silent inputs are at kinks."""
     return x + by * (0.1 + np.abs(x)) * rng.standard_normal(x.shape)
 
 
@@ -267,7 +265,7 @@ def _check_rows(
 
 
 def _rows_off_kinks(check_rows: Callable[..., list[Row]], doubles: Sequence[Any]) -> list[Row] | None:
-    """The rows at random points near the inputs, if bprop is correct there, else None."""
+    """The rows at a random point near the inputs; None if bprop is wrong at one of these points."""
     zero: list[Row] | None = None
     wrong = False
     rng = np.random.default_rng(0)
@@ -285,7 +283,7 @@ def _rows_off_kinks(check_rows: Callable[..., list[Row]], doubles: Sequence[Any]
 
 
 def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
-    """True if the slopes on both sides of the inputs differ along a random direction."""
+    """True if the slopes before and after the inputs differ along a random direction."""
     function = getattr(cell, "primitive", None) or cell.construct
     key, rng, step = present_key(), np.random.default_rng(0), 1e-6
     directions = [rng.standard_normal(x.shape) if is_real(x) else None for x in doubles]

@@ -242,7 +242,7 @@ def to_torch(function: Any) -> Function:
 
 
 def in_jax(function: Any, differentiate: bool = True) -> Function:
-    """The gradient of a JAX function, or the function itself, as a function of arrays, in float64 where x is."""
+    """The gradient of a JAX function, or the function itself, as a function of arrays, in the dtype of x."""
     jax = import_module("jax")
 
     def call(x: np.ndarray) -> np.ndarray:
@@ -257,7 +257,7 @@ def in_jax(function: Any, differentiate: bool = True) -> Function:
 
 
 def build(evaluate: Callable[[Any], Function], make: Any, constants: Constants) -> Function:
-    """The backward pass of the spike function that a class or factory makes of its constants."""
+    """The backward pass of the spike function `make(**constants)`, by `of_torch` or `in_jax`."""
     return evaluate(make(**constants))
 
 
@@ -317,11 +317,12 @@ def of_spikingjelly(module: Any) -> Iterator[Spike]:
         yield Spike(name, numbers_of_signature(kind), partial(build, of_torch, kind), claims)
 
 
-def of_snntorch(module: Any) -> Iterator[Spike]:
-    """The spike functions of snnTorch."""
+def of_factories(package: str, evaluate: Callable[[Any], Function], module: Any) -> Iterator[Spike]:
+    """The spike functions of snnTorch and Spyx, which functions make."""
     for name, make in functions(module):
-        constants = numbers_of_signature(make)
-        yield Spike(name, constants, partial(build, of_torch, make), partial(documented, "snntorch", name))
+        yield Spike(
+            name, numbers_of_signature(make), partial(build, evaluate, make), partial(documented, package, name)
+        )
 
 
 def of_norse(module: Any) -> Iterator[Spike]:
@@ -347,13 +348,6 @@ def of_sinabs(module: Any) -> Iterator[Spike]:
             return to_torch(lambda x: kind(**constants)(x + 1.0, 1.0))  # a threshold of 1
 
         yield Spike(name, numbers_of_signature(kind), backward, partial(documented, "sinabs", name))
-
-
-def of_spyx(module: Any) -> Iterator[Spike]:
-    """The spike functions of Spyx."""
-    for name, make in functions(module):
-        constants = numbers_of_signature(make)
-        yield Spike(name, constants, partial(build, in_jax, make), partial(documented, "spyx", name))
 
 
 def of_braintools(module: Any) -> Iterator[Spike]:
@@ -397,7 +391,7 @@ FRAMEWORKS = (
     Framework(
         "snntorch",
         "snntorch.surrogate",
-        of_snntorch,
+        partial(of_factories, "snntorch", of_torch),
         snippet(TORCH, "from snntorch import surrogate", "surrogate.{spike}(x).sum().backward()"),
     ),
     Framework(
@@ -413,7 +407,12 @@ FRAMEWORKS = (
         "import torch\nfrom sinabs.activation import surrogate_gradient_fn\n"
         "print(surrogate_gradient_fn.{spike}(torch.tensor(1.0 + {x:.6g}), 1.0))  # by its {kind}: {claimed:.6g}",
     ),
-    Framework("spyx", "spyx.axn", of_spyx, snippet(JAX, "from spyx import axn", "axn.{spike}")),
+    Framework(
+        "spyx",
+        "spyx.axn",
+        partial(of_factories, "spyx", in_jax),
+        snippet(JAX, "from spyx import axn", "axn.{spike}"),
+    ),
     Framework(
         "braintools",
         "braintools.surrogate",

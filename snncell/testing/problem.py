@@ -45,8 +45,8 @@ def to_float64(x: Any) -> Any:
 class InFloat64:
     """Context manager: run Cells, their descendants and further Parameters in float64, and restore them afterwards.
 
-    Inside, `astype("float32")` and `ops.zeros(shape)` give float64, too. Compiled functions of the Cells are put aside,
-    because they are for another dtype. Each evaluation starts with kept states (`aside`) at rest.
+    Inside, `astype("float32")` and `ops.zeros(shape)` give float64, too. The Cells' compiled functions are not used,
+    because they are for another dtype. Each evaluation starts with the states of `nn.Stateful` at rest.
     """
 
     def __init__(self, cells: Iterable[Any], parameters: Iterable[Parameter] = ()) -> None:
@@ -81,7 +81,7 @@ class InFloat64:
 
     @contextmanager
     def evaluation(self, moved: Sequence[tuple[Parameter, Any]] = ()) -> Iterator[None]:
-        """Context manager: run the Cells from their first Parameter values, except for those in `moved`."""
+        """Context manager: run the Cells with the Parameter values from the start of the check, or those in `moved`."""
         for parameter, array in (*self.values, *moved):
             parameter._data = array
         with ExitStack() as stack:
@@ -120,7 +120,7 @@ class Site(NamedTuple):
 
 
 class Opened:
-    """Let gradients through every stop_gradient except those in `shut`, and note all of them."""
+    """Hook: let gradients through every stop_gradient except those in `shut`, and note all in `seen`."""
 
     def __init__(self, paths: Mapping[int, str], shut: frozenset[Site] = frozenset()) -> None:
         self.paths, self.shut = paths, shut  # paths: of the net's Cells, by id
@@ -212,7 +212,7 @@ class Problem:
     def scalar(self, *moving: Tensor) -> Tensor:
         """The projected function."""
         with replaying(self.key):
-            # A different seed than that of the directions; `outputs_and_gradients` and `rounding` use it, too.
+            # Not the seed of the directions. `outputs_and_gradients` and `rounding` use the same one.
             return self.project(self.fn(*self.arguments(moving)), self.seed + 1)
 
     def project(self, out: Any, seed: int) -> Tensor:
@@ -228,13 +228,13 @@ class Problem:
         return lambda *moving: self.project(self.gradient_of(fn)(*moving), level)
 
     def gradient_of(self, fn: Scalar) -> Callable[..., list[Tensor]]:
-        """A function that returns the gradients of `fn` with respect to the inputs, and then the weights."""
+        """A function that returns the gradients of `fn`: those of the inputs, then those of the weights."""
         gradient = grad(fn, tuple(range(len(self.positions))) or None, tuple(self.weights) or None)
         return lambda *moving: structure.flatten(gradient(*moving))[0]
 
     @contextmanager
     def at(self, point: Sequence[Array] | None = None) -> Iterator[list[Tensor]]:
-        """Context manager: move the weights to a point (by default that of the check), and yield the moved inputs."""
+        """Context manager: move the weights to a point (by default the start), and yield the inputs at this point."""
         given = self.point if point is None else point
         tensors = [Tensor(x).to(source.device) for x, source in zip(given, self.sources, strict=True)]
         count = len(self.positions)
@@ -348,7 +348,7 @@ class CallSample:
 
 
 class ObservedNet:
-    """The Cells that a function runs, by their paths, which begin with the name of the Cell among the owners."""
+    """The Cells that a function runs, by path. A path begins with the name of the outermost Cell in `owners`."""
 
     def __init__(self, owners: Iterable[tuple[str, Any]]) -> None:
         self.cells: dict[str, Any] = {}
@@ -383,7 +383,7 @@ class ObservedNet:
         return f"{path} ({name}{shared})" if path else f"the net itself ({name})"
 
     def layer(self, path: str) -> str:
-        """The same with the word "layer" before it."""
+        """`describe` with the word "layer" before it."""
         return f"layer {self.describe(path)}" if path else self.describe(path)
 
     def sample_calls(self, run: Callable[[], Any]) -> dict[str, CallSample]:
@@ -425,7 +425,7 @@ def all_paths(cell: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterato
 
 
 def count_steps(samples: dict[str, CallSample]) -> int | None:
-    """The number of time steps: that of a time loop, or the most calls of one Cell, if more than one."""
+    """The number of time steps: that of a time loop, else the most calls of a Cell; None if no Cell has two calls."""
     calls = [(call, sample) for sample in samples.values() for call in sample.calls]
     if any(call.looped for call, _ in calls):
         return max(sample.count for call, sample in calls if call.looped)

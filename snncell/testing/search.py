@@ -55,7 +55,7 @@ class Search:
         return [self.rng.standard_normal(x.shape) if i == number else None for i, x in enumerate(self.point)]
 
     def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
-        """Compare along a direction, for several step sizes. Return True if one agrees, and both derivatives."""
+        """Compare along a direction, with several step sizes. Return whether one agrees, and both derivatives."""
         tolerance = self.tolerance
         analytic, numeric = self.along(direction)
         if tolerance.agree(analytic, numeric, extra):
@@ -78,7 +78,9 @@ class Search:
         )
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
-        """True if there is no kink: slopes on both sides, at a full and a quarter step, differ less than the error."""
+        """True if there is no kink: the slopes before and after the point, for a full and a quarter step, differ by far
+        less than the error.
+        """
         noted = self.problem.detached_values(self.fn, self.point)
 
         def value(by: float) -> float:
@@ -150,7 +152,7 @@ def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def describe_entry(worst: WorstEntry, name: str, timed: bool = False) -> str:
-    """The location of the entry and both numbers, in words."""
+    """A sentence with the location of the entry and both numbers."""
     at = f"at time step {worst.entry[0]}, index {worst.entry}" if timed else f"at index {worst.entry}"
     text = (
         f"{name} is worst, {at}: the backward pass gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"
@@ -183,8 +185,9 @@ def compare_arrays(
 ) -> tuple[list[Row], WrongGradient | None]:
     """Compare the gradient of each array with finite differences; None in `numbers` means all arrays together.
 
-    Without `at_inputs`, only other points count, because kinks of several layers may cancel at the inputs: then the
-    network is smooth, but each layer differs without being wrong. Returns a row for each array, and the first wrong.
+    Without `at_inputs`, an error must be proved at another point. At the inputs, kinks of several layers may cancel:
+    finite differences then see a smooth network, and differ from its gradient although no layer is wrong. Returns a row
+    for each array, and the first wrong gradient.
     """
     rows: dict[int | None, Row] = {}
     faults: dict[int | None, float] = {}  # the differences that no point has proved or refuted yet

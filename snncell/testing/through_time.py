@@ -53,8 +53,9 @@ def check_through_time(
     - smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
       Parameters are compared with finite differences, as in `check_grads`, also at kinks.
     - fused: with real spikes, outputs and gradients of the kernels are compared with those of the tape step by step, up
-      to 1e-9 of the largest entry. This comes first, and within `unfused()` it is skipped. The result notes a spike
-      that differs because its potential equals the threshold up to rounding.
+      to 1e-9 of the largest entry. An error here takes precedence over those of the other parts. Within `unfused()`
+      this part is skipped. The result notes a spike that differs because its potential equals the threshold up to
+      rounding.
 
     Args:
         net: a Cell, or a function that calls Cells by their names, for example a loss.
@@ -151,7 +152,7 @@ def _without_path(problem: Problem) -> list[int]:
 
 
 def _changes_output(problem: Problem, number: int) -> bool:
-    """True if changing an array changes the output, with the results of stop_gradient kept constant."""
+    """True if a change of an array changes the output, with the results of stop_gradient kept constant."""
     rng, noted = np.random.default_rng(0), problem.detached_values(problem.scalar, problem.point)
     here = problem.value(problem.scalar, problem.point, noted)
     for scale in SCALES:
@@ -209,7 +210,7 @@ class Nearest(NamedTuple):
 
 
 def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
-    """Compare outputs and gradients of the kernels with the results of the tape; one row for each."""
+    """Compare outputs and gradients of the kernels with those of the tape; one row for each array."""
     if TRACING.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
     rows, text = _compare_kernels(problem, net, problem.point)
@@ -240,7 +241,7 @@ def _compare_kernels(problem: Problem, net: ObservedNet, point: Sequence[Array])
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
         floor = least[name.startswith("gradient")]
-        # Not bitwise equal, because the compiler moves sums over time before products.
+        # They are not equal to the bit, because the compiler moves sums over time before products.
         difference, entry = relative_difference(mine, theirs, floor)
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None

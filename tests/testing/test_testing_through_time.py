@@ -426,7 +426,7 @@ def test_cell_that_cannot_be_replayed_is_listed_as_unchecked():
     row = checked.rows[0]
     assert row.name == "linear (Linear)" and row.note.startswith("not checked: Linear.construct takes (x)")
     assert not row.checked and checked.worst < 1e-6
-    assert str(checked).startswith("check_through_time: passed, but for 1 that could not be checked\n")
+    assert str(checked).startswith("check_through_time: passed, except 1 that could not be checked\n")
 
 
 # --- results and side effects -----------------------------------------------------------------------------------------
