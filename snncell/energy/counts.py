@@ -64,14 +64,14 @@ class Cost(NamedTuple):
 
 @dataclass
 class Tally:
-    """Counts of a layer with weights over a call, up to the end of each sample."""
+    """Counts of a layer with weights over a call, up to the end of each sample; `macs` and `synops` as in `Cost`."""
 
-    macs: float = 0.0  # multiply-accumulates
-    synops: float = 0.0  # multiply-accumulates with an input that is not 0
+    macs: float = 0.0
+    synops: float = 0.0
     inputs: float = 0.0
     events: float = 0.0  # inputs that are not 0
     outputs: float = 0.0
-    passes: float = 0.0  # products: one per step and sample, for all positions of an image together
+    passes: float = 0.0  # a pass is the product of one step and sample, for all positions of an image together
     weights: int = 0  # used in a pass; a mask removes some
     steps: float = 0.0
     whole: float = 0.0  # passes if each sample were as long as the longest
@@ -92,15 +92,15 @@ class Tally:
 
 
 class FanOut(NamedTuple):
-    """Connections of a layer."""
+    """The connections of a layer."""
 
-    outputs: Array  # number of outputs that each input reaches
-    results: int  # number of outputs
-    weights: int  # number of weights in use; a mask removes some
+    outputs: Array  # for each input, the number of outputs that it reaches
+    results: int  # the number of outputs
+    weights: int  # the number of weights in use; a mask removes some
 
 
 def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
-    """Counts of a layer, for all inputs of a call."""
+    """Counts of a layer with weights, for all its inputs of a call."""
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
     known: dict[tuple[int, ...], FanOut] = {}  # a Python loop over time has a piece for each step
@@ -172,7 +172,7 @@ def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array 
 
 def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
     """Count connections: with all weights 1, the gradient of the sum of outputs is the fan-out of each input."""
-    # A copy made without `__init__`, because that would draw random weights and so change later random numbers.
+    # The copy is made without `__init__`, which would draw random weights and so change later random numbers.
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
@@ -205,7 +205,7 @@ class Operations(NamedTuple):
 
 def operations_of(update: Update) -> Operations | None:
     """Operations of a neuron's time step, or None if tracing fails because the neuron branches on values."""
-    # Products of layers with weights are counted separately.
+    # Products of layers with weights inside of the neuron are counted with these layers.
     apart = any(isinstance(below, WEIGHTED) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
     quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
@@ -245,10 +245,10 @@ class Counts:
     """Operations and memory accesses per sample, in operations and words.
 
     Attributes:
-        macs, acs: the number of multiply-accumulates of products, and of accumulates that spikes cause.
+        macs, acs: multiply-accumulates of products, and accumulates that spikes cause.
         updates: time steps of neurons.
-        multiplications, additions: the operations in neuron equations, and the additions of biases.
-        weights_read: the weights and biases that are read.
+        multiplications, additions: operations of neuron equations; additions include those of biases.
+        weights_read: reads of weights and biases.
         states_read, states_written: accesses of neuron states, and of sums to which accumulates add.
         values_read, values_written: accesses of inputs and outputs that are numbers.
         events_read, events_written: accesses of inputs and outputs that are spike addresses.
@@ -282,7 +282,7 @@ class Work:
     Attributes:
         name: path of the layer.
         cell: the layer.
-        weights, states, inputs, outputs: numbers that it holds in a step. These sizes decide the memory they lie in.
+        weights, states, inputs, outputs: the numbers that it holds in a step, which decide in which memory they lie.
         spiking, dense, one_pass: counts for the three ways to compute the network, as in `Energy`.
     """
 

@@ -28,7 +28,7 @@ _PICO = 1e-12
 
 
 def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float]:
-    """The energy of a layer by kind, in J."""
+    """The energy of a layer by kind, in J, for counts of one way to compute it."""
     equations = counts.multiplications * hardware.multiplication + counts.additions * hardware.addition
     events = hardware.event_bytes, counts.events_read, counts.events_written
     values = hardware.value_bytes, counts.values_read, counts.values_written
@@ -89,15 +89,15 @@ class Energy:
 
     Attributes:
         hardware: the hardware of the spiking network.
-        baseline: the hardware of the other two.
+        baseline: the hardware of `dense` and `one_pass`.
         samples, steps: the number of samples and time steps of the counted call. A sample may have fewer steps.
         mean_steps: the mean number of steps of a sample, without padding; only these are counted.
         reuse: True if dense products read each weight once per pass.
         layers: a mapping from paths to the energies of layers with weights and of neurons, in the order of their calls.
         uncounted: paths of weights that belong to no counted layer, and of attention layers. The estimate leaves out
             the products and accesses of these weights, and the products of q, k and v.
-        untraced: neurons with equations that could not be traced; their arithmetic is not counted.
-        unseen: spiking layers that run their time steps internally, and are not counted.
+        untraced: neurons whose arithmetic is not counted, because their equations could not be traced.
+        unseen: spiking layers that are not counted, because they run their time steps themselves.
     """
 
     hardware: Hardware
@@ -229,7 +229,7 @@ def estimate_energy(
     baseline: Hardware,
     reuse: bool,
 ) -> Energy:
-    """Estimate the energy of a recorded call; `there` returns the mask of steps before the end of each sample."""
+    """Estimate the energy of a recorded call; `there(layer)` masks the steps (T, B) before the end of each sample."""
     works, untraced, cells = [], [], neurons.paths
     samples, steps = _samples_and_steps(call)
     for name in call.order:
@@ -296,8 +296,8 @@ def energy(
         inputs: the inputs of the network, (T, B, ...). The estimate is the mean over the B samples.
         hardware: a name in `HARDWARE`, or a `Hardware`.
         baseline: hardware for the network without spikes; `hardware` by default.
-        reuse: True if dense products read each weight, input and output once per pass; False if each
-            multiply-accumulate reads its weight and its input again.
+        reuse: True if a dense product reads each weight and input once; False if each multiply-accumulate reads its
+            weight and its input again.
         options: further arguments of the call by name, such as `lengths`.
     Returns: An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
     Example:
@@ -350,7 +350,7 @@ def energy_by_layer(
 ) -> Any:
     """Plot the energy of each layer as stacked bars, compared with the same layer without spikes.
 
-    A row is the weights of a layer and the neurons that follow, named after the neurons. Plain parts of a bar are
+    A row contains the weights of a layer and the neurons that follow, whose name it has. Plain parts of a bar are
     arithmetic, light or hatched parts memory. The number at the end of a bar is its sum per sample.
 
     Args:
@@ -363,7 +363,6 @@ def energy_by_layer(
         raise ArgumentError("energy_by_layer: energy.layers is empty, so there is nothing to draw.")
     executions = ("spiking", *_BESIDE.get(beside, (str(beside),)))
     names = {"dense": f"{energy.steps} steps, dense", "one_pass": "ANN, one pass"}
-    # Group weights with the neurons that follow them, under the name of the neurons.
     layers: dict[str, list[LayerEnergy]] = {}
     waiting: dict[str, LayerEnergy] = {}
     for name, layer in energy.layers.items():

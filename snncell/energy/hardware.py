@@ -16,10 +16,10 @@ class Price(NamedTuple):
     """A published energy of one operation.
 
     Attributes:
-        operation: such as "add" or "read 64 bits, 8 kB SRAM".
-        precision: the precision of the operands; "" if the source names none.
+        operation: for example "add" or "access 64 bits, 8 kB SRAM".
+        precision: of the operands, for example "int8"; "" if the source names none.
         picojoules: energy of one operation.
-        node: technology, such as "45 nm, 0.9 V".
+        node: technology, for example "45 nm, 0.9 V".
         source: publication.
     """
 
@@ -79,13 +79,11 @@ class Hardware:
         mac: energy of a multiply-accumulate of a product.
         ac: energy of an accumulate: a spike adds a weight.
         multiplication, addition: energies of operations in neuron equations; a comparison counts as an addition.
-        update: energy of a whole time step of a neuron; it replaces multiplications and additions.
+        update: energy of a whole time step of a neuron, in place of its multiplications and additions.
         memories: pairs (capacity in bytes, pJ per byte read or written), ascending. An array lies in the smallest one
             that holds it, else in the last. Empty if the other figures already include memory accesses.
-        weight_bytes: the number of bytes of a weight.
-        state_bytes: the number of bytes of a neuron state, or of a sum.
-        value_bytes: the number of bytes of an activation that is not a spike.
-        event_bytes: the number of bytes of the address of a spike.
+        weight_bytes, state_bytes, value_bytes, event_bytes: the size of a weight; of a neuron state or a sum; of an
+            activation that is not a spike; and of the address of a spike.
         source: publication.
     Example:
         >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
@@ -156,8 +154,7 @@ def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
         raise ArgumentError(f"{who}: {name} must be a name ({', '.join(HARDWARE)}) or a Hardware, not {show(given)}.")
     if given in HARDWARE:
         return HARDWARE[given]
-    near = nearest(given, HARDWARE)
-    meant = f" Did you mean {near!r}?" if near else ""
+    meant = f" Did you mean {near!r}?" if (near := nearest(given, HARDWARE)) else ""
     raise ArgumentError(
         f"{who}: unknown {name} {given!r}.{meant} Known names are {', '.join(HARDWARE)}. You can also pass your own, "
         f"monitoring.Hardware(...)."

@@ -64,7 +64,9 @@ class Neurons:
         return path or type(cell).__name__
 
     def map_updating_cells(self) -> dict[int, Cell]:
-        """For each neuron, the outermost Cell with states, such as a synapse, around it alone, which updates it."""
+        """For each neuron, the Cell that updates it: the outermost Cell with states, such as a synapse, around it alone;
+        else the neuron. Maps the id of this Cell to the neuron.
+        """
         found: dict[int, Cell] = {}
         assigned: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first
@@ -110,7 +112,7 @@ class Neurons:
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
     def list_names(self) -> str:
-        """The names for messages, with the layers that cannot be recorded."""
+        """The names for messages, with layers that cannot be recorded."""
         unseen = f" (not recorded, because they run their time steps themselves: {', '.join(self.unseen)})"
         return (", ".join(self.names()) or "none") + (unseen if self.unseen else "")
 
@@ -136,7 +138,7 @@ class CellStack:
         return self._running[-1][1] if self._running else None
 
     def enter(self, cell: Cell) -> str:
-        """Begin a call, and return the path of the Cell from its callers."""
+        """Begin a call, and return the path of the Cell, from those of the running Cells."""
         path = self._path_of(cell)
         self._running.append((cell, path))
         return path
@@ -161,7 +163,7 @@ class CellStack:
 
 
 def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:
-    """True if a neuron fires, judged by its output and the calls of its spike function (None if unknown)."""
+    """True if a neuron fires. `above` says whether its spike function was called; None if that is unknown."""
     if above or not getattr(cell, "fire", True):
         return bool(above)
     if above is None and spike_functions(cell):

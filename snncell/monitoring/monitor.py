@@ -40,7 +40,7 @@ class Recorded(Mapping[str, Array]):
         return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
 
     def before_end(self, name: Any) -> Array | None:
-        """A mask (T, B) of the steps before the end of each sample; None without lengths."""
+        """A mask (T, B) of the steps before the end of each sample; None if no Cell around the layer got `lengths`."""
         return self._monitor._recorder.step_mask(self._call, self._monitor._resolve(name))
 
     def __iter__(self) -> Iterator[str]:
@@ -62,9 +62,8 @@ class Monitor:
     is still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
 
     A layer is a Cell of neurons at one place of the network. It can be inside `nn.MultiStep`, `ops.scan` or a Python
-    loop over time, or it is an `nn.PSN`. Its name is its attribute path in the network. `nn.MultiStep` and similar
-    Cells keep the neuron in an attribute `cell`; this `.cell` is left out. For example, the neuron of
-    `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
+    loop over time, or it is an `nn.PSN`. Its name is its attribute path in the network, without the `.cell` of
+    `nn.MultiStep` and similar Cells. For example, the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
 
     Select layers for `spikes`, `v`, `above` and `grad`: True for all, or a layer's name, a Cell, a Cell that contains
     layers, or a list of these.
@@ -78,12 +77,11 @@ class Monitor:
         grad: the gradient with respect to the input current of the neuron at each step, through all later steps. You
             must compute the gradient within the context; a second gradient replaces the first.
         inputs: the inputs of Dense and Conv layers, for `costs` and `synops`, and the number of updates of neurons, for
-            `energy`.
-            The options `neurons` and `samples` do not limit them.
+            `energy`. The options `neurons` and `samples` do not limit these.
         every: record only each `every`-th step, to save memory.
-        neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. In a layer of
-            images, an index counts over channels, rows and columns. With `neurons`, records have the shape (T, B,
-            number of recorded neurons), also for layers of images.
+        neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. Records then have
+            the shape (T, B, number of recorded neurons). In a layer of images, an index counts over channels, rows and
+            columns.
         samples: the number of recorded samples, the first ones of the batch.
         calls: the number of calls to keep, the last ones; None keeps all.
 
@@ -91,9 +89,9 @@ class Monitor:
     time. You should therefore use one neuron per layer. `train.fit(validation=...)` evaluates after each epoch, and the
     record of an evaluation has no gradient. Set `calls=None` to keep the records of the training steps as well.
 
-    If a Cell around a layer gets an argument `lengths` (of padded sequences), the monitor uses it for this layer. After
-    the end of a sample its spikes are 0, and its steps do not count for rates and costs. `v`, `above` and `grad`
-    contain the values of the padding.
+    If a Cell around a layer gets an argument `lengths` (of padded sequences), spikes after the end of a sample are
+    recorded as 0, and these steps do not count for rates and costs. `v`, `above` and `grad` contain the values of the
+    padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
     the part that you select by `every`, `neurons` and `samples`, and only the last `calls` calls.
@@ -147,7 +145,7 @@ class Monitor:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The spiking layers that run their time steps themselves, for example `nn.EventPropLIF`; not recorded."""
+        """Spiking layers that are not recorded, because they run their time steps themselves (`nn.EventPropLIF`)."""
         return self._recorder.neurons.unseen
 
     @property
@@ -183,10 +181,7 @@ class Monitor:
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer, or None if it has none.
-
-        It is the Cell that got `above` as input, or else the spike function that the neuron contains.
-        """
+        """The spike function of a layer, the Cell that gets `above` as input; None for a layer without one."""
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):
             return called
@@ -215,7 +210,7 @@ class Monitor:
         return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> Array:
-        """The firing rate of each neuron of a layer: the share of steps with a spike, in all kept calls, no padding."""
+        """The firing rate of each neuron of a layer: the share of steps with a spike, over all kept calls."""
         layer = self._resolve(name)
         kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
         arrays = [Recorded(self, "spikes", call)[layer] for call in kept]
@@ -232,7 +227,7 @@ class Monitor:
         return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Any]:
-        """The `Cost` of each layer with weights in the last call; with `every`, an estimate."""
+        """The `Cost` of each layer with weights in the last call; needs `inputs=True`, and with `every` is estimated."""
         costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._last_counted_call())
         return costs
 
@@ -252,8 +247,8 @@ class Monitor:
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
     def _last_counted_call(self, weights: bool = True) -> RecordedCall:
-        """The last call. Raise a RecordError if it has no recorded inputs of layers with weights (with `weights=False`:
-        no counted operations at all).
+        """The last call. Raise a RecordError if it has no recorded inputs of layers with weights, or for
+        `weights=False` no counted operations at all.
         """
         call = self._last
         if not (call.inputs if weights else call.order):
@@ -294,8 +289,7 @@ class Monitor:
         if kind == "grad":
             return self._why_no_gradient(name)
         if kind == "above":
-            fires = spike_functions(self._recorder.cells[name])
-            if fires:
+            if spike_functions(self._recorder.cells[name]):
                 return "The last call did not call its spike function, for example because of fire=False."
             return "It has no spike function (a Cell with a bprop)."
         return "The last call did not record it."

@@ -35,7 +35,7 @@ _NETS: WeakKeyDictionary[Cell, dict[Any, object]] = WeakKeyDictionary()
 
 
 class Series:
-    """One quantity of one layer, in pieces: runs over time, or single steps."""
+    """The record of one quantity of a layer, in pieces: whole loops over time, or single steps."""
 
     def __init__(self) -> None:
         self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by first step: step numbers, and the recording (steps, ...)
@@ -70,7 +70,7 @@ class Series:
 class Inputs(NamedTuple):
     """The inputs of one call of a layer with weights."""
 
-    share: float  # the number of rows that each row represents, if not every step is recorded
+    share: float  # the number of rows that a recorded row represents: 1, or about `every`
     x: Tensor  # (*steps, ..., *features)
     steps: tuple[int, ...]  # the lengths of the loops over time around the call
     every: int = 1  # only each `every`-th step of the innermost loop is recorded
@@ -81,7 +81,7 @@ class Update(NamedTuple):
 
     cell: Any
     steps: int  # per call: 1, or the length of the sequence
-    sequence: bool  # whether a call gets a whole sequence, with time on the first axis
+    sequence: bool  # True if a call gets a whole sequence, with time on the first axis
     inputs: tuple[Spec, ...]  # of the arguments: the current, (B, ...), and the states
     output: tuple[Spec, ...]
     states: tuple[Spec, ...]  # of the returned states
@@ -112,7 +112,7 @@ class RecordedCall:
         self.counts: dict[str, int] = {}  # the number of steps that each layer has run
 
     def visit(self, name: str, steps: int) -> int:
-        """Count steps of a layer, and return the number before."""
+        """Count steps of a layer, and return the number of earlier ones."""
         begun = self.counts.get(name, 0)
         self.counts[name] = begun + steps
         return begun
@@ -135,7 +135,7 @@ class RecordedCall:
 
 
 def missing(kind: str, name: Any) -> str:
-    """The error that a quantity of a layer was not recorded."""
+    """Begin an error: a quantity of a layer was not recorded."""
     return f"no {kind} of {name!r:.60} {'were' if kind == 'spikes' else 'was'} recorded."
 
 
@@ -181,11 +181,11 @@ class Recorder:
 
     @property
     def key(self) -> Hashable:
-        """The key for traces: the selected quantities and the path, because a Cell in two places has two names."""
+        """Part of the key of traces: the selected quantities, and the path, because a shared Cell has several names."""
         return (*self._key, self._running.path)
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a Cell, and note its selected quantities."""
+        """Call a Cell, and note its selected quantities: `tape.hooks.note` returns them from loops and traces."""
         # Before the outermost call, check whether Cells were added or replaced since the last call.
         if cell is self.neurons.net and self._running.path is None:
             self.look_again()
@@ -266,7 +266,7 @@ class Recorder:
         return counted
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """The selected part of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
+        """The selected part of a Tensor (T, B, ...): each `every`-th step, the first samples, some neurons."""
         batch = len(label.steps)  # its axis
         whole = (slice(None),) * (batch - 1)
         if self.every > 1:
@@ -334,7 +334,7 @@ class Recorder:
 
     def _keep(self, label: Label, x: Tensor) -> None:
         if label.kind == "lengths":
-            if not label.steps:  # inside of a loop, each step would note its own
+            if not label.steps:  # inside of a loop over time, lengths are not those of whole sequences
                 self.calls[-1].lengths[label.name] = x
             return
         if label.event is None:  # inputs of a layer with weights; it may be called for one step or for all at once
@@ -357,7 +357,7 @@ class Recorder:
 
 
 def _alone(x: Tensor) -> Tensor:
-    """Copy a part of a larger array, so that the rest can be freed."""
+    """The Tensor, copied if it is a part of a larger array, so that the rest can be freed."""
     part = x._data
     whole = part.base if isinstance(part, np.ndarray) else None
     return wrap(part.copy()) if isinstance(whole, np.ndarray) and whole.nbytes > part.nbytes else x

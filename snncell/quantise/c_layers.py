@@ -19,7 +19,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.conv import padding_widths
 from snncell.quantise import integer
 from snncell.quantise.integer import IntegerNet
-from snncell.quantise.lowering import FEWER_BITS
+from snncell.quantise.lowering import FEWER_BITS, narrowest
 
 MOST = 2**31 - 1  # the largest magnitude of a value; -2^31 is excluded, so that every value can be negated
 
@@ -40,19 +40,16 @@ TEXTS: dict[Callable[..., Any], str] = {
     np.bitwise_and: "{0} & {1}",
     np.bitwise_or: "{0} | {1}",
 }
-TRUTHS = {np.greater, np.greater_equal, np.equal, np.bitwise_and, np.bitwise_or}  # 0 or 1; & takes conditions, or 1
-NEUTRAL = {np.add: "0", np.multiply: "1"}
+# Operations with the result 0 or 1. The operands of & and | are such results, or one of them is the number 1.
+TRUTHS = {np.greater, np.greater_equal, np.equal, np.bitwise_and, np.bitwise_or}
+NEUTRAL = {np.add: "0", np.multiply: "1"}  # operands that change nothing
 
 
 class CValue(np.lib.mixins.NDArrayOperatorsMixin):
-    """An integer of the C program with bounds: a constant, a loaded element, or the result of an operation.
+    """An integer of the C program in [low, high]: a constant, a loaded element, or the result of an operation.
 
-    Args:
-        context: the writer, with `constant(array)`, and `refuse(why, fix)` for values beyond MOST.
-        text: C code, with a place for each parent.
-        low, high: the smallest and the largest possible value.
-        parents: the operands.
-        inline: True for constants, which need no variable.
+    `text` is C code with a place for each of the operands, `parents`. Constants are `inline`: they need no variable.
+    `context` is the LayerWriter, which makes constants, and refuses values beyond MOST.
     """
 
     def __init__(
@@ -144,12 +141,6 @@ class CArray:
         """The assignment of an int32 value to an element."""
         cast = "" if self.dtype in (INT32, FLOAT) else f"({self.c_type})"
         return f"{self.text}[{index}] = {cast}{value};"
-
-
-def narrowest(low: int, high: int) -> Any:
-    """The smallest integer dtype for values in [low, high]."""
-    kinds: Any = (np.dtype(kind) for kind in (np.int8, np.int16, np.int32))
-    return next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
 
 
 def loop(variable: str, count: int, body: Iterable[str]) -> list[str]:
@@ -256,7 +247,7 @@ class LayerWriter:
         return self.tables[key]
 
     def _symmetric(self, most: int, dtype: Any = None) -> tuple[int, int, Any]:
-        """Low, high and dtype of an array."""
+        """Low, high and dtype of an array of magnitudes up to `most`."""
         return -most, most, dtype or narrowest(-most, most)
 
     def _state(self, name: str, shape: tuple[int, ...], low: int, high: int, dtype: Any = None) -> CArray:
@@ -443,7 +434,7 @@ class LayerWriter:
 
 
 def _passes(layer: Any) -> bool:
-    """True for layers without computation for a time step."""
+    """True for layers that compute nothing in a time step."""
     return isinstance(layer, integer.IntegerFlatten) or getattr(layer, "how", None) == "last"
 
 
@@ -452,7 +443,7 @@ def _factor(x: CArray) -> str:
 
 
 def _unless_zero(x: CArray, index: str, body: list[str]) -> list[str]:
-    """Statements for an element other than 0, `s`."""
+    """Statements for an element other than 0, which they call `s`."""
     if not _factor(x):
         return block(f"if ({x.text}[{index}] != 0) ", body)
     return [f"const int32_t s = {x.text}[{index}];", *block("if (s != 0) ", body)]
@@ -463,7 +454,7 @@ def _over(variable: str, stride: int) -> str:
 
 
 def _along(variable: str, value: str, stride: int, count: int) -> list[str]:
-    """The place of a result along an axis, times the stride; go on with the next tap if there is none."""
+    """Statements that compute a result's place along an axis, times the stride, and skip a tap without a result."""
     between = f"{variable} % {stride} != 0 || " if stride > 1 else ""
     return [
         f"const int32_t {variable} = {value};",
@@ -471,8 +462,8 @@ def _along(variable: str, value: str, stride: int, count: int) -> list[str]:
     ]
 
 
-FOLDED = (integer.IntegerProduct, integer.IntegerPool, integer.IntegerFlatten)  # what OverTime may contain
-# What may take floats:
+FOLDED = (integer.IntegerProduct, integer.IntegerPool, integer.IntegerFlatten)  # layers that OverTime may contain
+# Layers that may take floats:
 BEFORE_ENCODE = (integer.Encode, integer.IntegerPool, integer.IntegerFlatten, integer.IntegerDelay)
 WRITERS: dict[type, Callable[..., CArray]] = {
     integer.Encode: LayerWriter.encode,

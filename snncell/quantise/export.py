@@ -57,7 +57,7 @@ class _Exporter(DataFlow):
         return tuple(self.layers)
 
     def add(self, layer: Any, signal: IntegerSignal, place: ExportedCell) -> None:
-        """Append a layer, with the bounds of its results."""
+        """Append a layer and the bounds of its results."""
         if signal.bound >= 2.0**31:
             place.refuse(f"its sums reach {signal.bound:.3g}, which does not fit into int32", FEWER_BITS)
         self.layers.append(integer.OverTime(layer.exponent, layer) if place.over_time else layer)
@@ -89,7 +89,7 @@ class _Exporter(DataFlow):
         return (len(self.layers),)
 
     def _refuse_branch(self, cell: Cell, path: str, sources: Sources, verb: str) -> None:
-        """Raise unless a signal is the output of the last layer."""
+        """Raise unless `sources` is the output of the last layer alone."""
         if sources != (len(self.layers),):
             signal = "a sum of signals" if len(sources) > 1 else "a signal other than the last layer's output"
             raise _error(
@@ -230,9 +230,10 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     and sums and states int32. Scales become short multipliers, decays become multipliers and shifts, and thresholds and
     resets become integers.
 
-    Both agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export` computes
-    the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only the sums
-    of `Readout("sum")` depend on the number of steps: above 2^24 units, they are exact here and rounded in float32.
+    Both networks agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export`
+    computes the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only
+    the sums of `Readout("sum")` grow with the number of steps: above 2^24 units, they are exact in the integer network,
+    but rounded in float32.
 
     Args:
         net: calls its Cells one after the other, as SequentialCell does. All layers with weights and all neurons must

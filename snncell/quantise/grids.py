@@ -79,7 +79,7 @@ class Uniform(_PerChannel):
         per_channel: whether each channel along `axis` has its own step.
         axis: axis of the channels.
         scale_bits: significant bits of the step, from 1 to 16; None does not round it.
-        percent: the percentage for "percentile".
+        percent: for "percentile": the percentage of the values that are not clipped.
         momentum: for "moving": the part of the average that is kept at each call.
         rounding: "nearest", or in training "stochastic": floor(x / s + u) with u in [0, 1), seeded by `set_seed`.
     Raises: ArgumentError for options that do not fit together, and in a call before `begin`.
@@ -180,12 +180,11 @@ class Uniform(_PerChannel):
         return self._moving_maximum(x) if self.scale == "moving" else largest_magnitude(x, self._axis)
 
     def _round_to(self, x: Tensor, magnitude: Tensor) -> Any:
-        """x rounded to the grid with the largest value `magnitude`."""
+        """x rounded to the grid that ends at `magnitude`."""
         step = round_scale(positive_or_one(magnitude / float(self.high)), self.scale_bits)
         return ops.round(ops.clip(x / step, float(self.low), float(self.high))) * step
 
     def _moving_maximum(self, x: Tensor) -> Any:
-        """The moving maximum, updated with x in training."""
         moving = self._begun("maximum")
         if not self.training:
             return moving.value().astype(x.dtype)
@@ -205,7 +204,7 @@ class Uniform(_PerChannel):
         step, low, high = grid
         if self.scale != "learned":
             return ops.clip(x / step, low, high) * step
-        # The rounding residue is a constant here, so that the step gets the scaled gradient of LSQ.
+        # The rounding residue is a constant here, so that the step gets LSQ's gradient, scaled by `slow`.
         limited, slow = ops.clip(x / step, low, high), self._slowed(x)
         residue = ops.stop_gradient(ops.round(limited) - limited)
         calm = step * slow + ops.stop_gradient(step * (1.0 - slow))

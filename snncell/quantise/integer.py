@@ -1,4 +1,4 @@
-"""Integer networks: run by NumPy alone, save and load; the reference for a chip or a C program."""
+"""Integer networks: run them by NumPy alone, save and load them; a reference for a chip or a C program."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class OverTime(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerNeuron(IntegerLayer):
-    """One time step of a neuron in integers. States saturate at `low` and `high`.
+    """One time step of a neuron in integers: x is the input, v the potential, i the current of a synapse.
 
     h = clip(round((v_from_v * v + v_from_x * x + v_from_i * i + v_from_1) / 2^shift), low, high)
     i = clip(round((i_from_x * x + i_from_i * i) / 2^i_shift), low, high)
@@ -194,11 +194,11 @@ class IntegerNeuron(IntegerLayer):
     v_from_v: Array
     v_from_x: Array
     v_from_1: Array
-    start: Array
-    threshold: Array | None = None  # in units of the state; None for a neuron that does not fire
-    reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))  # in units of the state
+    start: Array  # the initial potential; this, `threshold` and `reset_to` are in units of the states
+    threshold: Array | None = None  # None for a neuron that does not fire
+    reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))
     reset: str | None = "subtract"  # or "zero", "value"
-    delay: str | None = None  # or "reset", "reset+input", "spike"
+    delay: str | None = None  # or "reset", "reset+input", "spike", as for `nn.Neuron`
     inclusive: bool = False  # whether it also fires at the threshold
     most: int | None = 1  # the largest number of spikes in a step; None for no limit
     worth: Array | None = None  # factor of a spike
@@ -284,13 +284,13 @@ class IntegerSteps(IntegerLayer):
 # --- the network ------------------------------------------------------------------------------------------------------
 
 FORMAT = "snncell integer network, 1"
-# The layers by their names in a file.
+# The layers by their names in a file:
 KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in IntegerLayer.__subclasses__()}
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerNet:
-    """A network of integer layers, which run one after the other. You get it from `quantise.export`.
+    """A network of integer layers that run one after the other, from `quantise.export`.
 
     Attributes:
         layers: dataclasses of `snncell.quantise.integer`: weights, multipliers, shifts, thresholds, limits.

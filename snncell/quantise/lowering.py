@@ -1,4 +1,4 @@
-"""Lower prepared layers and neurons to integers; refuse layers and neurons that would give other results."""
+"""Lower prepared layers and neurons to integer ones; refuse those whose integer form would give other results."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FEWER_BITS = "use fewer bits for weights (Uniform(4)), for their scales (scale_b
 
 @dataclass(frozen=True)
 class ExportedCell:
-    """A Cell of the exported network, its path, and whether it is in a TimeDistributed."""
+    """A Cell of the exported network, and its path."""
 
     path: str
     cell: Any
-    over_time: bool = False
+    over_time: bool = False  # True in a TimeDistributed
 
     def error(self, why: str, fix: str) -> ArgumentError:
         """The ArgumentError for a Cell without an integer form that gives the same results."""
@@ -86,17 +86,21 @@ def product_of(
     if not isinstance(cell, nn.Dense):
         options |= {"stride": per_axis(cell.stride, cell.axes), "dilation": per_axis(cell.dilation, cell.axes)}
         options |= {"pad_mode": cell.pad_mode, "padding": cell.padding, "groups": cell.group}
-    most = int(np.abs(levels).max(initial=0))
-    narrowest = next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
     layer = integer.IntegerProduct(
         signal.exponent - bits,
         "conv" if options else "dense",
-        levels.astype(narrowest),
+        levels.astype(narrowest(0, int(np.abs(levels).max(initial=0)))),
         None if bias is None else bias.astype(np.int32),
         np.asarray(np.ldexp(steps, bits), np.int32),
         **options,
     )
     return layer, IntegerSignal(layer.exponent, bound)
+
+
+def narrowest(low: int, high: int) -> Any:
+    """The smallest integer dtype for values in [low, high]."""
+    kinds: Any = (np.dtype(kind) for kind in (np.int8, np.int16, np.int32))
+    return next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
 
 
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
@@ -122,7 +126,7 @@ def per_axis(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _winograd_growth(cell: Any) -> float:
-    """The growth of sums by Winograd tiles; infinite for windows of over 3 elements, whose transforms have thirds."""
+    """The factor by which Winograd tiles enlarge sums; infinite if their transforms contain thirds (not exact)."""
     if not isinstance(cell, nn.Conv2d) or cell.window == (1, 1):
         return 1.0
     if min(cell.in_channels, cell.out_channels) // cell.group < LEAST_CHANNELS:
@@ -142,7 +146,7 @@ def _winograd_growth(cell: Any) -> float:
 
 # --- symbolic evaluation of a neuron: linear forms in its input and states, with exact coefficients -------------------
 
-MOST_BITS = 80  # bits after the point; a coefficient with more is not a short one
+MOST_BITS = 80  # bits after the point; a number that needs more is treated as one with this many
 
 
 class Unit(NamedTuple):
@@ -163,7 +167,9 @@ def bits_behind_point(values: Any) -> int:
 
 
 class LinearForm:
-    """A sum of variables times numbers, with which linear neurons compute; `check` is called with each result."""
+    """A sum of variables times numbers. A neuron that computes with it instead of Tensors returns its equation, if this
+    is linear. `check` is called with each intermediate result.
+    """
 
     __array_ufunc__ = None  # so that NumPy arrays defer to the operators of this class
 
@@ -269,7 +275,7 @@ def integer_neuron(
 def _equations(
     inner: Any, cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[LinearForm, LinearForm | None]:
-    """Linear forms, exact in float32, of the potential before rounding, and of the current, or None without one."""
+    """Linear forms of the potential before rounding, and of the current (None without one), exact in float32."""
 
     def check(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)

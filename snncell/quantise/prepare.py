@@ -30,14 +30,13 @@ from snncell.tape.tensor import Tensor
 
 # --- quantisers of one Cell: weights and inputs, or states and constants ----------------------------------------------
 
-# Constants of neurons: values that states are compared with or set to, and factors.
-POTENTIALS = ("v_threshold", "v_reset", "v_rest")
-MULTIPLIERS = ("alpha", "beta", "current_gain", "input_gain")
+POTENTIALS = ("v_threshold", "v_reset", "v_rest")  # constants of neurons that states are compared with or set to
+MULTIPLIERS = ("alpha", "beta", "current_gain", "input_gain")  # constants that states and inputs are multiplied by
 LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers with weights
 
 
 class OnStep(Cell):
-    """Round a bias (channels,) to the grid of the sums, straight through and without limits: it never fills 32 bits."""
+    """Round a bias (channels,) to the grid of the sums, with a straight-through gradient. It is not clipped."""
 
     def construct(self, bias: Tensor, step: Any) -> Any:
         return ops.round(bias / step) * step
@@ -50,7 +49,7 @@ class OnStep(Cell):
 
 
 class WeightGrids(Cell):
-    """Quantisers of a layer, for its weights and its inputs; None leaves them."""
+    """Quantisers of a layer, for its weights and its inputs; None does not round them."""
 
     def __init__(self, weight: Quantiser | None, activation: Quantiser | None) -> None:
         super().__init__()
@@ -89,7 +88,7 @@ class StateGrids(Cell):
         self.states, self.multiplier = states, multiplier
 
     def in_place(self, cell: Any) -> dict[str, Any]:
-        """The rounded constants of a neuron, by name. Numbers stay numbers, because kernels take them as arguments."""
+        """The rounded constants of a neuron, by name. A number stays a number, because kernels take it as argument."""
         constants = cell.__dict__.get("_constants", ())
         known = ours(getattr(type(cell), "charge", type(cell).construct))  # then we know the factors of its equation
         multipliers = MULTIPLIERS if known else [name for name in constants if name != "tau"]
@@ -150,9 +149,10 @@ def prepare(
     Args:
         net: changed in place: its `Dense`, `Conv1d`, `Conv2d` and `Conv2dTranspose` layers, and its neurons
             (`nn.Neuron`, `nn.LINode` and their subclasses).
-        weights: quantiser of weights, copied for each layer; None leaves them. With per_channel, axis 0 is the outputs.
-        states: grid of potentials and currents; None leaves them.
-        activations: quantiser of each layer's input. Booleans and integers are not rounded.
+        weights: quantiser of weights, copied for each layer. With per_channel, use axis 0, that of the outputs.
+        states: grid of potentials and currents.
+        activations: quantiser of each layer's input. Booleans and integers are not rounded. For `weights`, `states` and
+            `activations`, None rounds nothing.
         decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
         skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
     Returns: The network itself.
@@ -222,7 +222,7 @@ def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
 
 
 def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
-    """Make the quantisers of one Cell. Raises if a constant other than 0 would become 0."""
+    """Make the quantisers of one Cell; raise if a constant other than 0 would become 0."""
     if isinstance(cell, Membrane):
         grids = StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))
         for name, value in grids.in_place(cell).items():
@@ -368,8 +368,8 @@ def _inside(cell: Cell) -> Cell:
 
 
 def _match_axes(norm: Any, layer: Any, chain: list[tuple[str, Cell]], path: str) -> None:
-    """Raise if a normalisation is not over the axis of the layer's outputs. For a Dense this depends on its input, so
-    the Dense will raise when it is called.
+    """Raise if a normalisation is not over the axis of the layer's outputs. For a Dense this axis depends on the input,
+    so the number of axes is set, and the Dense raises when it is called with another number.
     """
     in_time = [isinstance(cell, nn.TimeDistributed) for _, cell in chain]
     axis = norm.kept[0] + in_time[1] - in_time[0]  # as the layer counts them

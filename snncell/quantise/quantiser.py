@@ -23,8 +23,8 @@ def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
     """Round a positive scale to `bits` significant bits; `up` rounds away from 0. The gradient passes through.
 
     Multiples of a short scale and their sums are exact in float32. For example, 8 bits of a scale and 7 bits of an int8
-    leave 9 bits for a sum. One bit gives a power of two. Source: Veltkamp's splitting; Dekker, "A floating-point
-    technique for extending the available precision", Numerische Mathematik 18, 1971.
+    leave 9 of the 24 bits of float32 for a sum. One bit gives a power of two. Source: Veltkamp's splitting; Dekker, "A
+    floating-point technique for extending the available precision", Numerische Mathematik 18, 1971.
     """
     if bits is None:
         return scale
@@ -49,15 +49,16 @@ def positive_or_one(scale: Tensor) -> Tensor:
 class Quantiser(Ranged, Cell):
     """Base class of quantisers: round x to step * levels, with integer levels and a straight-through gradient.
 
-    You need it to write your own grid. A subclass has four methods:
+    To write your own grid, define these methods in a subclass. By default the derivative is 1 everywhere.
 
     grid(x)             the step first, then other values that the grid needs
     rounded(x, *grid)   the rounded values
     smooth(x, *grid)    the function with the derivative that the backward pass uses
     passes(x, *grid)    a mask, True where that derivative is 1 and False where it is 0; None for 1 everywhere
 
-    You can check the gradient with `testing.check_bprop`, and run `smooth` with `surrogate.smooth()`. Zeros stay zeros.
-    A value that is NaN or infinite makes all values with its scale NaN. float16 and bfloat16 are rounded in float32.
+    `testing.check_bprop` checks the gradient; within `surrogate.smooth()`, `smooth` runs in place of `rounded`. Zeros
+    stay zeros. A value that is NaN or infinite makes all values with its scale NaN. float16 and bfloat16 are rounded in
+    float32.
 
     Inputs: x: floats of any shape.
     Returns: Values on the grid, in the shape and dtype of x.
@@ -86,7 +87,7 @@ class Quantiser(Ranged, Cell):
         )
 
     def smooth(self, x: Tensor, *grid: Any) -> Any:
-        """The function with the derivative of the backward pass: x unless a subclass limits it."""
+        """The function with the derivative of the backward pass: x, unless a subclass clips it."""
         return snapshot(x)
 
     def passes(self, x: Tensor, *grid: Any) -> Any:
@@ -94,11 +95,11 @@ class Quantiser(Ranged, Cell):
         return None
 
     def begin(self, x: Tensor) -> Quantiser:
-        """Create learned or moving scales (if any) from typical values x, and return the quantiser."""
+        """Create the learned or moving scale, if there is one, from typical values x; return the quantiser."""
         return self
 
     def step(self, x: Tensor) -> Any:
-        """The distance of neighbouring grid values, a number or a Tensor that broadcasts to x."""
+        """The distance between neighbouring grid values: a number, or a Tensor that broadcasts to x."""
         return self.grid(at_least_float32(ops.stop_gradient(x)))[0]
 
     def construct(self, x: Tensor) -> Any:
@@ -121,7 +122,7 @@ class Quantiser(Ranged, Cell):
         return (dout if inside is None else ops.select(inside, dout, 0.0),)
 
     def integers(self, x: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The levels of x and the step, as NumPy arrays of int64 and float64.
+        """The levels round(Q(x) / step) and the step, as NumPy arrays of int64 and float64.
 
         Example:
             >>> snncell.quantise.Uniform(4, scale_bits=1).integers(Tensor([0.875, -0.25]))[0].tolist()
@@ -166,7 +167,7 @@ def reduce_scale(operation: Callable[..., Any], x: Tensor, axis: int | None) -> 
 
 
 def mean_over(x: Tensor, axis: int | None) -> Any:
-    """The mean of the values that share a scale, computed in float64 so that the order of the sum does not matter."""
+    """The mean of the values that share a scale, in float64, so that the order of the sum hardly matters."""
     return reduce_scale(ops.mean, x.astype(dtypes.float64), axis).astype(x.dtype)
 
 
@@ -187,7 +188,7 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
 
 
 def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
-    """The share of the maximum with the smallest squared error. `rounded(x, magnitude)` rounds x for a maximum."""
+    """The share of the maximum with the smallest squared error. `rounded(x, m)` rounds x to the grid that ends at m."""
     axes, top = axes_of_scale(x, axis), largest_magnitude(x, axis)
     with on_device_of(x):
         shares = Tensor(SHARES, x.dtype)

@@ -94,8 +94,9 @@ def to_spiking(
 
         theta / T clip(floor(T z / theta + initial), 0, T)
 
-    so it differs from the ReLU, limited to theta, by less than theta / T. In deeper layers the input varies over time,
-    which adds an error (unevenness). It shrinks with T too. The other layers are linear, so they keep their weights.
+    for the threshold theta. So it differs from the ReLU, limited to theta, by less than theta / T. In deeper layers the
+    input varies over time, which adds an error (unevenness) that also shrinks with T. The other layers are linear, so
+    they keep their weights.
 
     The result takes sequences (T, B, ...): constant inputs, `snncell.encode.current(x, T)`, or any inputs with the mean
     x, such as rate-coded spikes or event frames. It returns the mean of the last layer's currents over time, an
@@ -112,8 +113,8 @@ def to_spiking(
             values give a better resolution, but limit the largest outputs.
         initial: the initial potential, as a fraction of the threshold: 0.5 rounds to the nearest number of spikes, and
             0 rounds down.
-        per_channel: whether each channel (axis 1) of a ReLU gets its own threshold, which often helps with few steps.
-            Channels with a percentile of 0 get the maximum of the layer.
+        per_channel: True for a threshold for each channel (axis 1) of a ReLU, which often helps with few steps. A
+            channel whose percentile is 0 gets the maximum of the layer.
     Returns: A `SequentialCell` of layers over time, with a `Readout`. With branches, it begins with a Cell for them.
     Raises: ArgumentError for a layer without a spiking form, with its path, the reason, and a fix; for a layer whose
         outputs are 0 or not finite for all samples.
@@ -139,7 +140,8 @@ def to_spiking(
         raise _error(f"samples must have at least one element, but their shape is {values[0].shape}.")
     cells: list[Cell] = []
     calls = flow.calls.values()
-    copies = copy.deepcopy([call.cell for call in calls])  # without the names in the ANN; still one for repeated calls
+    # Copies, because a Cell has a name in the ANN. One deepcopy keeps a Cell that is called twice a single Cell.
+    copies = copy.deepcopy([call.cell for call in calls])
     for cell, call, before in zip(copies, calls, inputs, strict=True):
         values.append(cell(add_sources(values, before)))
         flow.refuse_axis(call.cell, call.path, values[-1])
@@ -150,7 +152,7 @@ def to_spiking(
 
 
 def _over_time(cell: Cell, path: str, out: Tensor, initial: float, percentile: float, per_channel: bool) -> Cell:
-    """The form of a layer over time."""
+    """A layer of the ANN as a layer over time: an IFNode for a ReLU, else the same layer."""
     if isinstance(cell, RECTIFIERS):
         theta = np.asarray(_threshold(cell, path, out, percentile, per_channel))
         dtype = float64 if out.dtype is float64 else float32
@@ -161,7 +163,7 @@ def _over_time(cell: Cell, path: str, out: Tensor, initial: float, percentile: f
 
 
 def _threshold(cell: Any, path: str, out: Tensor, percentile: float, per_channel: bool) -> Any:
-    """The threshold of an activation, for its outputs."""
+    """The threshold for an activation with these outputs."""
     if isinstance(cell, QCFS):
         return float(cell.v_threshold.item()) if cell.v_threshold.size == 1 else cell.v_threshold.asnumpy()
     values = out.astype(float32).asnumpy()
@@ -234,7 +236,7 @@ SOFTMAX = -1  # the source that stands for the output of a softmax at the end
 
 
 class _Conversion(DataFlow):
-    """The calls of an ANN by number, from 1 on. A source is the number of a call, or 0 for the input."""
+    """The calls of an ANN, numbered from 1. A source of values is the number of a call, or 0 for the input."""
 
     def __init__(self, net: Cell) -> None:
         super().__init__(net, _error, "that layers cannot express (it may call layers, and add their results)", axes=1)
