@@ -288,16 +288,14 @@ def energy(
 ) -> Energy:
     """Estimate the energy of a network per sample: count operations in one call, and multiply by their energies.
 
-    Use it to report joules, MACs and synaptic operations. The result is `Monitor.energy` of the call `net(*inputs,
-    **options)`.
+    Use it to report joules, MACs and synaptic operations. It is `Monitor.energy` of the call `net(*inputs, **options)`.
 
     Args:
         net: the network.
         inputs: the inputs of the network, (T, B, ...). The estimate is the mean over the B samples.
         hardware: a name in `HARDWARE`, or a `Hardware`.
         baseline: hardware for the network without spikes; `hardware` by default.
-        reuse: True if a dense product reads each weight and input once; False if each multiply-accumulate reads its
-            weight and its input again.
+        reuse: True if a dense product reads each weight and input once; False if each multiply-accumulate reads both.
         options: further arguments of the call by name, such as `lengths`.
     Returns: An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
     Example:

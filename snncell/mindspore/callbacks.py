@@ -39,10 +39,10 @@ class RunParameters:
         list_callback: the callbacks.
         initial_epoch: the number of epochs before this run; the other counts include them.
         mode: "train", or "eval" during an evaluation.
-        epoch_num, cur_epoch_num: the total number of epochs, and the number of the present one, from 1.
+        epoch_num, cur_epoch_num: the total number of epochs, and the number of the current one, from 1.
         batch_num: the number of batches of an epoch, or if unknown, the number so far.
-        cur_step_num: the number of the present batch, from 1, over all epochs; or in an evaluation.
-        batch: the present batch of an evaluation: inputs, then the target.
+        cur_step_num: the number of the current batch, from 1, over all epochs, or over an evaluation.
+        batch: the current batch of an evaluation: inputs, then the target.
         net_outputs: the loss of the last batch, a Tensor.
         eval_results: the results of the last evaluation, by name; {} before the first one.
     """
@@ -130,7 +130,7 @@ class RunContext:
         return self._parameters
 
     def request_stop(self) -> None:
-        """End the training after the present step."""
+        """End the training after the current step."""
         self._training.stop("stopped by a callback")
 
     def get_stop_requested(self) -> bool:
@@ -306,7 +306,7 @@ class CheckpointConfig:
 
     Args:
         save_checkpoint_steps: the number of batches between checkpoints; 0 to use seconds.
-        save_checkpoint_seconds: write after the first batch that ends so long after the last file; 0 to use batches.
+        save_checkpoint_seconds: the time between checkpoints, which are written after a batch; 0 to use batches.
         keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
         saved_network: the Cell to save instead of the trained network.
     Example:
@@ -334,7 +334,7 @@ class ModelCheckpoint(Callback):
 
     Args:
         prefix: the beginning of the names.
-        directory: the folder, which is created if it is missing; by default the present one.
+        directory: the folder, which is created if it is missing; by default the current one.
         config: when to write; by default `CheckpointConfig()`.
     Example:
         >>> import os, tempfile

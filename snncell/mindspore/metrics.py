@@ -24,11 +24,10 @@ __all__ = [
 class Metric:
     """Base class of metrics: a mean over samples, and a function of it.
 
-    Subclasses define `measured(output, target)`, a Tensor whose mean over all samples is taken. They also define
-    `result(mean)` if the metric is a function of that mean. In `Model`, `measured` is part of the compiled step. In
-    your own loop, call `clear`, then `update` for each batch, and `eval`.
-
-    Or define `clear`, `update(output, target)` and `eval`, as in MindSpore; `Model` then runs the network once more.
+    Define `measured(output, target)`, a Tensor whose mean over all samples is taken, and `result(mean)` if the metric is
+    a function of this mean. In `Model`, `measured` is part of the compiled step. Or define `clear`, `update(output,
+    target)` and `eval`, as in MindSpore; `Model` then runs the network once more. In your own loop, call `clear`, then
+    `update` for each batch, and `eval`.
 
     Example:
         >>> class Mean(snncell.train.Metric):
@@ -127,7 +126,7 @@ def _difference(output: Tensor, target: Tensor, who: str) -> Tensor:
 
 
 class _OfClasses(Metric):
-    """A number for each class from the confusion matrix, 0 for a class without samples; with `average` their mean."""
+    """A number for each class from the confusion matrix, 0 if its denominator is 0; with `average` their mean."""
 
     def __init__(self, average: bool = False) -> None:
         super().__init__()

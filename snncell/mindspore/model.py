@@ -115,7 +115,7 @@ class Model:
                 arrays, which are shuffled), or a data set with create_tuple_iterator() and get_dataset_size().
             callbacks: one or several, called in order.
             dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
-            initial_epoch: the number of earlier epochs, which count.
+            initial_epoch: the number of epochs before this run; `epoch` includes them.
         Returns: The `Result` of `train.fit`.
         """
         return self._fit("train", epoch, train_dataset, None, 1, callbacks, initial_epoch)
@@ -201,9 +201,7 @@ class Model:
         callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
         dataset_sink_mode: bool = False,
     ) -> dict[str, Any]:
-        """Measure the metrics on data in evaluation mode, and return them by name. The arguments are as for `train`,
-        but arrays are not shuffled.
-        """
+        """Measure the metrics in evaluation mode, and return them by name; data as for `train`, but not shuffled."""
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
         net, loss, metrics, whole = self._evaluation_parts()

@@ -201,7 +201,7 @@ class TrainOneStepCell(Cell):
 
 
 def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
-    """A function that returns the value of a network and the gradients of Parameters, starting from `sens` if given."""
+    """A function that returns the value of a network, and the gradients of Parameters times `sens`, if it is given."""
     if sens is None:
         return ops.value_and_grad(network, None, tuple(weights))
 

@@ -64,8 +64,8 @@ class Neurons:
         return path or type(cell).__name__
 
     def map_updating_cells(self) -> dict[int, Cell]:
-        """For each neuron, the Cell that updates it: the outermost Cell with states, such as a synapse, around it alone;
-        else the neuron. Maps the id of this Cell to the neuron.
+        """The Cell that updates each neuron, by id: the outermost Cell with states around this neuron alone, such as a
+        synapse, or else the neuron itself.
         """
         found: dict[int, Cell] = {}
         assigned: set[int] = set()

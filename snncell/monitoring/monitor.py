@@ -65,12 +65,10 @@ class Monitor:
     loop over time, or it is an `nn.PSN`. Its name is its attribute path in the network, without the `.cell` of
     `nn.MultiStep` and similar Cells. For example, the neuron of `self.layer1 = nn.MultiStep(nn.LIFNode())` is "layer1".
 
-    Select layers for `spikes`, `v`, `above` and `grad`: True for all, or a layer's name, a Cell, a Cell that contains
-    layers, or a list of these.
+    Select layers for `spikes`, `v`, `above` and `grad`: True for all, or names, Cells, or Cells that contain layers.
 
     Args:
-        net: the network. Each call of it starts a new record. If you call only parts of it, one record holds the calls
-            of all parts.
+        net: the network. Each call of it starts a new record; calls of parts alone share one record.
         spikes: the output of each neuron at each step (the first output if there are several).
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
         above: the spike function's input: in snncell's neurons, the potential before the reset minus the threshold.
@@ -80,8 +78,7 @@ class Monitor:
             `energy`. The options `neurons` and `samples` do not limit these.
         every: record only each `every`-th step, to save memory.
         neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. Records then have
-            the shape (T, B, number of recorded neurons). In a layer of images, an index counts over channels, rows and
-            columns.
+            the shape (T, B, number of recorded neurons). An index counts over channels, rows and columns of images.
         samples: the number of recorded samples, the first ones of the batch.
         calls: the number of calls to keep, the last ones; None keeps all.
 
@@ -90,8 +87,7 @@ class Monitor:
     record of an evaluation has no gradient. Set `calls=None` to keep the records of the training steps as well.
 
     If a Cell around a layer gets an argument `lengths` (of padded sequences), spikes after the end of a sample are
-    recorded as 0, and these steps do not count for rates and costs. `v`, `above` and `grad` contain the values of the
-    padding.
+    recorded as 0, and these steps do not count for rates and costs. `v`, `above` and `grad` contain the padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
     the part that you select by `every`, `neurons` and `samples`, and only the last `calls` calls.
@@ -227,7 +223,7 @@ class Monitor:
         return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Any]:
-        """The `Cost` of each layer with weights in the last call; needs `inputs=True`, and with `every` is estimated."""
+        """The `Cost` of each layer with weights in the last call, with `every` an estimate; needs `inputs=True`."""
         costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._last_counted_call())
         return costs
 
@@ -247,9 +243,7 @@ class Monitor:
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
     def _last_counted_call(self, weights: bool = True) -> RecordedCall:
-        """The last call. Raise a RecordError if it has no recorded inputs of layers with weights, or for
-        `weights=False` no counted operations at all.
-        """
+        """The last call. Raise a RecordError if it has no inputs of layers with weights, or if not `weights`, no counts."""
         call = self._last
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)

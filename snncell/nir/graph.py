@@ -1,7 +1,7 @@
 """NIR nodes and graphs as checked data, their shapes, and the order in which nodes are computed.
 
-It does not use the node classes of the package nir. They require one shape for all parameters of a neuron, but files by
-other tools mix numbers and arrays. Also, our errors can name the path of a node.
+The node classes of the package nir are not used here, for two reasons. They require one shape for all parameters of a
+neuron, but files by other tools mix numbers and arrays. And errors should name the path of a node.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _AXES = {"Conv1d": 1, "Conv2d": 2, "SumPool2d": 2, "AvgPool2d": 2}
 
 @dataclass
 class Node:
-    """A node: its type (the name of nir's class), its checked parameters, and its metadata. Parameters are arrays of
-    floats, tuples of ints, ints, or "same" and "valid". `path` is for error messages.
+    """A node: its type (the name of nir's class), its checked parameters, and its metadata. A parameter is an array of
+    floats, a tuple of ints, an int, "same" or "valid". `path` is for error messages.
     """
 
     kind: str
@@ -197,7 +197,7 @@ def shape_after(node: Node, before: Shape) -> Shape:
 
 
 def common_shape(node: Node) -> Shape:
-    """The shape of the parameters of an elementwise node. All have it, or are one number for all neurons."""
+    """The common shape of the parameters of an elementwise node, apart from those that are one number."""
     arrays = {name: value.shape for name, value in node.values.items() if isinstance(value, np.ndarray)}
     shapes = {shape for shape in arrays.values() if math.prod(shape) > 1 or len(shape) > 1}
     if len(shapes) > 1:
@@ -271,7 +271,7 @@ def _windows(node: Node, before: Shape) -> Shape:
 
 
 def padding_of(node: Node, size: Any, stride: Any) -> Shape:
-    """The elements to add on both sides of each axis; zeros for "same"."""
+    """The number of elements to add on both sides of each axis; zeros for "same" and "valid"."""
     padding = node.values["padding"]
     if padding == "same" and any(s != 1 for s in stride):
         raise NirError(f'{node}: padding "same" requires stride 1, not {list(stride)}.')
@@ -305,7 +305,7 @@ class Flat:
 
 
 def flatten(graph: Graph) -> Flat:
-    """Flatten inner graphs, and check all edges. The Input and Output nodes of inner graphs stay, as identities."""
+    """Flatten inner graphs, whose Input and Output nodes become identities, and check all edges."""
     nodes: dict[str, Node] = {}
     edges: Edges = []
     _collect(graph, nodes, edges)
@@ -354,7 +354,7 @@ def _collect(graph: Graph, nodes: dict[str, Node], edges: Edges) -> None:
 
 
 def _in_order(graph: Graph) -> list[str]:
-    """Node names in the order of the edges, because a file keeps that order but sorts nodes by name."""
+    """Node names in the order of the edges, because a file keeps the order of edges, but sorts nodes by name."""
     return list(dict.fromkeys([*(name for edge in graph.edges for name in edge), *graph.nodes]))
 
 
@@ -383,9 +383,9 @@ class Stage:
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
     """Sort the nodes topologically into stages.
 
-    A depth-first walk cuts a cycle at the edge that leads back to an open node. A node for which `keeps` is
-    True, such as a delay of one step or more, needs no input of the same step. The walk cuts there without an
-    additional delay.
+    A depth-first walk cuts a cycle at the edge that leads back to an open node, which delays the signal by one step. A
+    node for which `keeps` is True, such as a delay of one step or more, needs no input of the same step. There the walk
+    cuts without an additional delay.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]

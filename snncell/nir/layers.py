@@ -24,7 +24,7 @@ from snncell.tape.tensor import Tensor
 
 
 class Scale(Cell):
-    """Elementwise scaling, y = scale x: the Scale node of NIR. scale is a number, or an array that broadcasts to one
+    """Elementwise scaling, y = scale x: the Scale node of NIR. `scale` is a number, or an array that broadcasts to one
     time step of the input without its batch axis.
     """
 
@@ -58,8 +58,8 @@ class Delay(Cell):
     """Axonal delay: y[t] = x[t - d] for each neuron, over (T, B, ...): the Delay node of NIR, by an `AxonalDelay`.
 
     Args:
-        steps: d in time steps, in the shape of the layer or one number.
-        shape: shape of the layer.
+        steps: d in time steps, one number or an array of this shape.
+        shape: the shape of the layer.
         learnable: whether d is trained.
     """
 
@@ -71,7 +71,7 @@ class Delay(Cell):
 
     @property
     def steps(self) -> Any:
-        """The present d of each neuron."""
+        """The current d of each neuron."""
         return self.line.delay.asnumpy()
 
     def construct(self, x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class DelayLine(Cell):
         self.shares = [Parameter(share, f"share_{n}", False) for n, share in enumerate(shares)]
 
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
-        """Compute the output. x may be None if all delays are at least one step, so that it is not needed."""
+        """The output. Without a delay of 0 steps it does not depend on x, which may then be None."""
         now = [] if x is None else [x * self.shares[0]]
         return total([*now, *(v * w for v, w in zip(past, self.shares[1:]))])  # noqa: B905
 

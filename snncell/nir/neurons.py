@@ -156,7 +156,7 @@ class Equation:
 
 
 def constants_of(cell: Any) -> dict[str, Any]:
-    """The present constants of a neuron, as float64 arrays."""
+    """The current constants of a neuron, as float64 arrays."""
     return {one.name: np.asarray(one.value, np.float64) for one in cell.constants_and_ranges}
 
 
@@ -225,7 +225,7 @@ class Writer:
         self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}. {writes}")
 
     def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
-        """The nodes of a neuron, in their order. Features in `kept`, metadata of the imported graph, are not lost."""
+        """The nodes of a neuron, in order. Features in `kept`, the metadata of an imported node, are not lost."""
         _refuse_rule(cell, path)
         plain = self._plain(cell, path)
         equation = equation_of(plain)
@@ -261,7 +261,7 @@ class Writer:
         return nodes
 
     def _start(self, cell: Any, now: dict[str, Any], path: str, kept: dict[str, Any]) -> Any:
-        """The initial potential of a neuron whose reset does not use it."""
+        """The initial potential of a neuron, if its reset does not go there; with a note on the loss."""
         start = now[cell.starts]
         if "start" not in kept:
             fix = "The metadata has it for from_nir; other readers start at 0."

@@ -28,7 +28,7 @@ from snncell.tape.tensor import Tensor
 LARGE = 0.2  # dt / tau above which from_nir warns about Euler's method
 # from_nir warns if an IF neuron reaches less than this part of its threshold in a step in which all inputs are 1.
 LEAST = 1.0
-MUCH_LESS = 0.1  # the limit if r dt is at least 1
+MUCH_LESS = 0.1  # the same if r dt is at least 1
 MOST_LATE = 1024  # longest delay in a cycle, in steps; limited because each step of it needs a state
 
 
@@ -59,9 +59,8 @@ def from_nir(
             neurons add r x dt, so they fire too rarely if dt is too small. `from_nir` therefore warns if a step with
             all inputs 1 does not lift an IF neuron to its threshold (or, for r dt >= 1, to a tenth of it). The warning
             names the dt that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
-        method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler". For Euler's
-            method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this
-            dt.
+        method: "euler" or "exponential"; by default the method in the graph's metadata, or "euler". For Euler's method,
+            `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this dt.
         reset: the reset of neurons whose metadata do not name one. "value" sets v to v_reset, as in nir 1.0.8 and in
             all known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
         learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
@@ -136,7 +135,7 @@ def _warn_of_integrators(flat: Flat, dt: float) -> None:
         if not math.isfinite(reach) or not reach:
             continue
         r, threshold = (np.abs(node.values[value]).astype(np.float64) for value in ("r", "v_threshold"))
-        # How much of the threshold the neuron reaches in a second if all its inputs are 1.
+        # The part of its threshold that the neuron reaches in a second if all its inputs are 1.
         share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())
         if not share:  # its weights or r are 0
             continue
@@ -263,8 +262,7 @@ class Net(Cell):
         graph: the imported graph, as checked data.
         choices: the settings that a NIR graph does not contain, such as dt and method.
         lost: notes on parts of the graph that the Cell does not reproduce.
-        error: e, the largest dt / tau. Euler's method gets the decay per step wrong by about e**2 / 2: for example, 0.9
-            instead of 0.905 for e = 0.1.
+        error: e, the largest dt / tau. Euler's method errs by about e**2 / 2 per step: 0.9 for exp(-0.1) = 0.905.
     Inputs:
         x: (T, B, ...) for each Input of the graph, in their order.
     Returns: The input of the Output node, (T, B, ...). If the graph has several Outputs, a tuple.

@@ -44,12 +44,11 @@ def to_nir(
         dt: the time step in seconds.
         input_shape: shape of one sample at one time step, (N,) or (C, H, W), without time and batch.
         method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".
-            By default the method of `from_nir` for an imported network, else "euler".
-        lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
+            By default that of `from_nir` for an imported network, else "euler".
+        lossy: True to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
     Returns: An `nir.NIRGraph`. Its metadata contains settings that NIR does not have: dt, the method, the reset, and
         whether a neuron fires at v = v_threshold.
-    Raises: NirError for features that NIR cannot describe. The message names their path, and the similar feature that
-        lossy=True would write.
+    Raises: NirError for features that NIR cannot describe, with their path, and what lossy=True would write.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode(tau=10.0, reset="zero")))
         >>> graph = snncell.nir.to_nir(net, dt=1e-3, input_shape=3)
@@ -206,7 +205,7 @@ class Walk:
         return name
 
     def _apart(self, signal: Signal) -> Signal:
-        """A signal without repeated nodes, because two nodes can have only one edge between them."""
+        """A signal in which a Scale of 1 replaces repeated nodes, because an edge cannot occur twice."""
         sources: list[str] = []
         for name in signal:
             if name in sources:
@@ -294,7 +293,7 @@ class Walk:
         return node if isinstance(node, Node) else None
 
     def _bias_before(self, graph: Graph, node: Node | None) -> None:
-        """Move the bias of the feedback to the weights before, as some readers have no feedback in the first step."""
+        """Move the bias of the feedback to the layer before the neuron: some readers lack feedback in the first step."""
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
         last = graph.nodes[source]
         if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):
@@ -303,15 +302,15 @@ class Walk:
             last.kind, node.kind = "Linear", "Affine"
 
 
-# --- export a network of from_nir: its graph with the present values --------------------------------------------------
+# --- export a network of from_nir: its graph with the current values --------------------------------------------------
 
 
 def update_graph(net: Net, writer: Writer) -> Graph:
-    """The graph of an imported network, with changed values updated and all others kept to the bit."""
+    """The graph of an imported network with the current values; those that did not change are kept to the bit."""
     before, _ = _shapes(
         net.graph, lambda node, shape: shape if node.kind == "Output" else graphs.shape_after(node, shape)
     )
-    # A value is kept if importing it again would give the present Cell.
+    # A value is kept if importing it again would give the current Cell.
     as_read = (writer.dt, writer.method) == (net.choices.dt, net.choices.method)
     return _graph(net, net.graph, before, writer, as_read)
 

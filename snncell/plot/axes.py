@@ -83,9 +83,7 @@ def finish(
     handles: Any = None,
     beside: float = 0.0,
 ) -> Any:
-    """Label the axes, and draw the legend and the title. `x` and `y` are labels from long to short, or x=None for time
-    steps; `otherwise` is the title if `title` is None.
-    """
+    """Label the axes, each by names from long to short (x=None: time steps), and draw legend and title."""
     if x is None:
         label_time_axis(axes)
     for axis, names in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -290,10 +288,9 @@ def legend_label(name: str) -> str:
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
     """Draw the legend of `axes`, or of `handles`, if there are any entries.
 
-    Inside the Axes, the legend is placed where nothing is drawn. If there is no such place, or with `inside=False`, it
-    is placed below the Axes. Below needs a constrained or tight layout, which makes room for it, and the Axes must keep
-    enough of the panel. Otherwise the legend covers data, half transparent. `beside` is the width in points of text to
-    the right of the Axes.
+    It is placed inside the Axes where nothing is drawn. If there is no such place, or with `inside=False`, it is placed
+    below, which needs a constrained or tight layout to make room, and Axes that keep enough of the panel. Otherwise it
+    covers data, half transparent. `beside` is the width in points of text to the right of the Axes.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:

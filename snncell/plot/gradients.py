@@ -43,10 +43,9 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
-    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons; dark is small. The gradient
-    vanishes through time if colours become darker to the left, and explodes if they become brighter to the left. A
-    change from row to row is one through the layers. Exact zeros, as in a layer that never fires, are hatched; NaN and
-    infinity are cross-hatched in red.
+    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. The gradient vanishes through time
+    if colours become darker to the left, and explodes if brighter; a change from row to row is one through the layers.
+    Exact zeros, as in a layer that never fires, are hatched; NaN and infinity are cross-hatched in red.
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
@@ -144,8 +143,7 @@ _HEIGHT = 0.8  # height of a histogram, relative to the distance of rows
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
-    Ratios around 1e-3 usually show a suitable learning rate. For an unchanged weight the ratio is 0, and for a weight
-    that was all 0 it is infinite.
+    Ratios around 1e-3 usually show a suitable learning rate. The ratio is infinite for a weight that was all 0.
 
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).

@@ -42,7 +42,7 @@ def membrane(
 
     Args:
         v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. If it recorded
-            `above` too, and the threshold is constant, the potentials are those before the reset, else those after it.
+            `above` too, and the threshold is constant, the potentials are those before the reset, otherwise after it.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
         ax, title: the Axes to draw on (new Axes by default), and the title.

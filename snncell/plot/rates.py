@@ -29,8 +29,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     layer's neurons, so that you can compare layers of different sizes.
 
     Args:
-        spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array, (T, N) or
-            (T, B, ...). Nonzero elements are spikes.
+        spikes: a monitor (only layers that fire are drawn), a mapping from names to arrays, or one array; nonzero
+            elements of (T, N) or (T, B, ...) are spikes.
         ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins, from 0 to the highest rate of all layers.
     Raises: ArgumentError if no layer of the monitor fires.

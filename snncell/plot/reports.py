@@ -118,8 +118,7 @@ def report(
         net: the network. Its neurons must run over time when it is called.
         batch: x, or a tuple (x, y) or (x, ..., y), arrays or Tensors, as `train.fit` passes them to the net. You should
             use a few dozen samples, because a neuron that is silent in two samples need not be dead.
-        loss: a function of the net's output and y (of the output alone if the batch is x) that returns a number.
-            Without a loss, the report has no gradients.
+        loss: a function of the net's output and y, if there is a y, that returns a number; needed for gradients.
         optimiser: an optimiser of the net's Parameters. One update is tried to measure its size.
         log: the result of `train.fit`, its history, or the path of its log.
         path, title: the file of the page, .html or .pdf, and its title.

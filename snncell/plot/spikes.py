@@ -215,19 +215,17 @@ def animate(
     layer: str | None = None,
     sample: int | None = None,
 ) -> Any:
-    """Animate spikes on a plane, optionally over an image: each spike lights up and fades.
+    """Animate spikes on a plane, optionally over an image: each spike lights up and fades. Below is the step's number.
 
     A spike starts with opacity 1, which is multiplied by `fade` at each step. Up to three channels, for example the
     polarities of an event camera, have their own colours. With more channels, a pixel shows a spike of any channel.
 
     Args:
-        spikes: (T, H, W), (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor; nonzero elements
-            are spikes.
+        spikes: (T, H, W), (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor; not 0 is a spike.
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step's number is
-            below the plane.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample (0 for a monitor).

@@ -226,18 +226,15 @@ def confusion_matrix(
 ) -> Any:
     """Confusion matrix: rows are the true classes, columns the predicted ones.
 
-    The colour of a cell is its share of the row, or its count with normalise=False. A nonzero count is also a number in
-    its cell, if it fits.
+    The colour of a cell is its share of the row, or its count with normalise=False. Counts that fit are also numbers.
 
     Args:
         predicted: the predicted classes, integers (N,), or scores (N, C), of which the largest counts. Without labels
-            you must pass the matrix itself, (C, C) or (1, C, C): counts, or shares of all samples as `train.confusion`
-            returns them, which are shown as percentages.
+            pass the matrix itself, (C, C) or (1, C, C): counts, or the shares of `train.confusion`, shown as percent.
         labels: the true classes, integers (N,) from 0.
         names: the names of the classes; numbers by default.
         normalise: whether to divide a row by the number of samples of its class (if there are any), for the colours.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the number of correct samples.
-            The colour bar takes room from the Axes.
+        ax, title: the Axes, which the colour bar makes smaller, and the title, by default the count of right samples.
     Raises: DTypeError for labels or classes that are not integers; ShapeError if predicted and labels do not fit;
         ArgumentError for no samples, scores that are NaN, or a class that is negative or beyond the names or scores.
     """

@@ -7,8 +7,8 @@
     whole.save("net.safetensors")
     quantise.export_c(whole, "net.c")               # C99 for a microcontroller
 
-`restore` undoes `prepare`. To add your own grid, subclass `Quantiser`. `to_spiking` converts an ANN, and `QCFS`
-is an activation to train it with.
+`restore` undoes `prepare`. To add your own grid, subclass `Quantiser`. `to_spiking` converts an ANN, best one trained
+with the activation `QCFS`.
 """
 
 from snncell.base.arguments.guard import guard as _guard

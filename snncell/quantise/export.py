@@ -227,8 +227,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     """Export a prepared network as integers that give the same predictions to the bit.
 
     Use it to deploy on a chip, a microcontroller or an FPGA, or as a reference for one. Weights become int8 or int16,
-    and sums and states int32. Scales become short multipliers, decays become multipliers and shifts, and thresholds and
-    resets become integers.
+    sums, states, thresholds and resets int32, scales short multipliers, and decays multipliers and shifts.
 
     Both networks agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export`
     computes the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only
@@ -348,8 +347,7 @@ def export_c(net: IntegerNet | Cell, path: Path, *, input_shape: Lengths | None 
     Args:
         net: the result of `quantise.export`, or a prepared network, which is exported first.
         path: a file "NAME.c". NAME must be a C identifier, because it is the prefix of the functions.
-        input_shape: shape of one time step of one sample, (N,) or (C, H, W). You can omit it if the first layer with a
-            size is a Dense on vectors.
+        input_shape: shape of one time step of one sample, (N,) or (C, H, W). If a Dense comes first, you can omit it.
     Returns: The size of constants (`flash`) and variables (`ram`) in bytes, without code, input and output.
     Raises: ArgumentError for a path or network that C cannot express; ShapeError if `input_shape` does not fit.
     Example:

@@ -69,8 +69,7 @@ class Uniform(_PerChannel):
     a number      that number
 
     The step is rounded to `scale_bits` significant bits; "max" and "moving" round it up, so that nothing is clipped.
-    Few bits make grid values and their sums exact in float32, as `quantise.export` needs; one bit makes the step a
-    power of two.
+    Few bits make grid values and their sums exact in float32, as `quantise.export` needs; one bit is a power of two.
 
     Args:
         bits: from 2 to 16.

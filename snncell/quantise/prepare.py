@@ -140,8 +140,8 @@ def prepare(
     Call it on a trained network, continue training with a smaller learning rate, then call `export`. A layer
     y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and
     saturates its potential before the comparison with the threshold, and other states at the end of the step. Decays,
-    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the grid of the potential. Loops
-    stay one kernel.
+    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the potential's grid. Loops stay one
+    kernel.
 
     Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
     scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
@@ -149,10 +149,9 @@ def prepare(
     Args:
         net: changed in place: its `Dense`, `Conv1d`, `Conv2d` and `Conv2dTranspose` layers, and its neurons
             (`nn.Neuron`, `nn.LINode` and their subclasses).
-        weights: quantiser of weights, copied for each layer. With per_channel, use axis 0, that of the outputs.
-        states: grid of potentials and currents.
-        activations: quantiser of each layer's input. Booleans and integers are not rounded. For `weights`, `states` and
-            `activations`, None rounds nothing.
+        weights: quantiser of weights, copied for each layer; None leaves them. With per_channel, axis 0 is the outputs.
+        states: grid of potentials and currents; None leaves them.
+        activations: quantiser of each layer's input, unless this is booleans or integers; None leaves it.
         decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
         skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
     Returns: The network itself.

@@ -95,8 +95,7 @@ def to_spiking(
         theta / T clip(floor(T z / theta + initial), 0, T)
 
     for the threshold theta. So it differs from the ReLU, limited to theta, by less than theta / T. In deeper layers the
-    input varies over time, which adds an error (unevenness) that also shrinks with T. The other layers are linear, so
-    they keep their weights.
+    input varies over time, which adds an error (unevenness) that also shrinks with T. Other layers keep their weights.
 
     The result takes sequences (T, B, ...): constant inputs, `snncell.encode.current(x, T)`, or any inputs with the mean
     x, such as rate-coded spikes or event frames. It returns the mean of the last layer's currents over time, an
@@ -111,13 +110,11 @@ def to_spiking(
         samples: inputs of the ANN (B, ...), from the training data; some hundreds are enough.
         percentile: the share of a layer's outputs, in percent, that its threshold covers. 100 is their maximum. Lower
             values give a better resolution, but limit the largest outputs.
-        initial: the initial potential, as a fraction of the threshold: 0.5 rounds to the nearest number of spikes, and
-            0 rounds down.
+        initial: the initial potential as a fraction of the threshold: 0.5 rounds to the nearest count of spikes, 0 down.
         per_channel: True for a threshold for each channel (axis 1) of a ReLU, which often helps with few steps. A
             channel whose percentile is 0 gets the maximum of the layer.
     Returns: A `SequentialCell` of layers over time, with a `Readout`. With branches, it begins with a Cell for them.
-    Raises: ArgumentError for a layer without a spiking form, with its path, the reason, and a fix; for a layer whose
-        outputs are 0 or not finite for all samples.
+    Raises: ArgumentError for a layer without a spiking form, or with outputs that are not finite or 0 for all samples.
     Source: Diehl et al., "Fast-classifying, high-accuracy spiking deep networks through weight and threshold
         balancing", IJCNN 2015 (maximum); Rueckauer et al., "Conversion of continuous-valued deep networks to efficient
         event-driven networks for image classification", Frontiers in Neuroscience 2017 (percentile, reset by

@@ -52,8 +52,7 @@ class Finding:
             rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
             "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; see `snncell.report.findings.KINDS`.
         layer: the name of the layer or Parameter, "" for the whole network.
-        severity: "alarm": the network will not learn; "warning": a likely reason if it does not learn; "note": a fact
-            that need not be a problem.
+        severity: "alarm": the network will not learn; "warning": a likely reason if it does not; "note": a mere fact.
         text: the observation, with its numbers.
         mend: the fix to try; "" if there is nothing to fix.
     Example:

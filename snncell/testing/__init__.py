@@ -1,8 +1,7 @@
 """Gradient checks: compare gradients and custom gradients with finite differences, for you and for snncell's own tests.
 
 All checks compute in float64, where an error of 0.1 % in a gradient is much larger than rounding. A check returns a
-result to print. If a gradient is wrong, it raises an error that names the place. The check then also looks for the
-cause by experiments, and the error names it.
+result to print. If a gradient is wrong, it raises an error that names the place, and the cause, found by experiments.
 """
 
 from snncell.base.arguments.guard import guard as _guard

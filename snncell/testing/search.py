@@ -78,9 +78,7 @@ class Search:
         )
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
-        """True if there is no kink: the slopes before and after the point, for a full and a quarter step, differ by far
-        less than the error.
-        """
+        """True without a kink: slopes on both sides, for a full and a quarter step, differ far less than the error."""
         noted = self.problem.detached_values(self.fn, self.point)
 
         def value(by: float) -> float:
@@ -185,9 +183,9 @@ def compare_arrays(
 ) -> tuple[list[Row], WrongGradient | None]:
     """Compare the gradient of each array with finite differences; None in `numbers` means all arrays together.
 
-    Without `at_inputs`, an error must be proved at another point. At the inputs, kinks of several layers may cancel:
-    finite differences then see a smooth network, and differ from its gradient although no layer is wrong. Returns a row
-    for each array, and the first wrong gradient.
+    Return a row for each array, and the first wrong gradient. Without `at_inputs`, an error must be proved at another
+    point, because kinks of several layers may cancel at the inputs: finite differences then see a smooth network, and
+    differ from its gradient although no layer is wrong.
     """
     rows: dict[int | None, Row] = {}
     faults: dict[int | None, float] = {}  # the differences that no point has proved or refuted yet

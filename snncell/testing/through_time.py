@@ -48,14 +48,12 @@ def check_through_time(
 ) -> Checked:
     """Check all gradients of a spiking network in float64: custom gradients, paths through time, and compiled kernels.
 
-    - bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs from a run with real
-      spikes (4 calls of each Cell, evenly spaced).
+    - bprop: each called Cell with a `bprop` goes through `check_bprop`, at inputs of 4 evenly spaced calls.
     - smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
       Parameters are compared with finite differences, as in `check_grads`, also at kinks.
     - fused: with real spikes, outputs and gradients of the kernels are compared with those of the tape step by step, up
-      to 1e-9 of the largest entry. An error here takes precedence over those of the other parts. Within `unfused()`
-      this part is skipped. The result notes a spike that differs because its potential equals the threshold up to
-      rounding.
+      to 1e-9 of the largest entry; within `unfused()` this is skipped. An error here takes precedence over others. The
+      result notes a spike that differs because its potential equals the threshold up to rounding.
 
     Args:
         net: a Cell, or a function that calls Cells by their names, for example a loss.

@@ -1,7 +1,6 @@
 """A Cell as a PyTorch module: swap the neuron of a PyTorch, SpikingJelly or snnTorch script for a compiled one.
 
-It needs PyTorch, `pip install "snncell[torch]"`, when you call `fused`. Import it by name: `from snncell.torch import
-fused`.
+Import it by `from snncell.torch import fused`. A call of `fused` needs PyTorch: `pip install "snncell[torch]"`.
 """
 
 from snncell.base.arguments.guard import guard as _guard

@@ -2,8 +2,7 @@
 
 The Parameters of the Cell share the memory of torch tensors.
 
-Both run the same two kernels. The custom operators are for torch.compile only, because each call of one takes about
-60 us more than an autograd.Function.
+Both run the same two kernels. The custom operators are for torch.compile only, because a call takes about 60 us more.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def check_tensor(x: Any, what: str) -> None:
 
 
 class SharedParameters:
-    """The Parameters of a Cell; `bind` makes their values views of torch tensors."""
+    """The Parameters of a Cell, with their values in the memory of torch tensors."""
 
     def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
         self.name, self.parameters = name, list(parameters)
@@ -75,8 +74,8 @@ class SharedParameters:
         return number
 
     def bind(self, tensors: Sequence[Any], trained: Sequence[bool] = ()) -> None:
-        """Make the Parameters views of these tensors, which get the values that were written to the Parameters since.
-        `trained` has the new values of `requires_grad`, if there are any.
+        """Make the Parameters views of these tensors, after copying values written to the Parameters since the last
+        call to the tensors. `trained` has the new values of `requires_grad`, or is empty.
         """
         for number, (parameter, tensor) in enumerate(zip(self.parameters, tensors, strict=True)):
             array, address, version = self.seen[number]
@@ -213,7 +212,7 @@ class CompiledCalls:
         return [x if need else None for x, need in zip(every, compiled.vjp.needed(), strict=True)]
 
     def backward(self, compiled: Compiled, stored: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
-        """The gradients of inputs and Parameters from those of the results; None where there is none."""
+        """The gradients of inputs and Parameters from those of the results, with None for a missing one."""
         vjp = compiled.vjp
         assert vjp is not None
         douts = [*douts, *[None] * (len(vjp.outs) - len(douts))]  # none of the results for monitors
@@ -259,14 +258,17 @@ def _specs_of(inputs: Sequence[Any]) -> str:
     return ";".join(" ".join([str(x.dtype).removeprefix("torch."), *(str(int(n)) for n in x.shape)]) for x in inputs)
 
 
+def _read_specs(specs: str) -> list[tuple[tuple[int, ...], Any]]:
+    parts = (spec.split(" ") for spec in specs.split(";"))
+    return [(tuple(map(int, shape)), kind) for kind, *shape in parts]
+
+
 def _pure_call(key: int, specs: str, wanted: Flags) -> tuple[CompiledCalls, Compiled]:
     """The call for inputs with the dtypes and shapes of `specs`."""
     calls = CompiledCalls.by_key[key]
-    parts = [spec.split(" ") for spec in specs.split(";")]
-    leaves = [wrap(np.broadcast_to(np.zeros((), kind), tuple(map(int, shape)))) for kind, *shape in parts]
-    with (
-        _disable_current_modes()
-    ):  # while torch.compile traces with fake tensors, the random state of PyTorch is one too
+    leaves = [wrap(np.broadcast_to(np.zeros((), kind), shape)) for shape, kind in _read_specs(specs)]
+    # While torch.compile traces with fake tensors, PyTorch's random state is one too.
+    with _disable_current_modes():
         compiled = calls.look_up(leaves, wanted, taped=any(wanted))
         if compiled.vjp is not None:
             compiled.vjp.needed()  # traces the backward pass
@@ -315,9 +317,7 @@ def _backward(
 
 
 def _backward_shapes(key: int, specs: str, wanted: Any, stored: Any, douts: Any) -> list[Any]:
-    parts = [spec.split(" ") for spec in specs.split(";")]
-    every = [(tuple(map(int, shape)), kind) for kind, *shape in parts]
-    every += [(p.shape, p._data.dtype) for p in CompiledCalls.by_key[key].shared.parameters]
+    every = _read_specs(specs) + [(p.shape, p._data.dtype) for p in CompiledCalls.by_key[key].shared.parameters]
     return [_empty(*spec) for spec, want in zip(every, wanted, strict=True) if want]
 
 
