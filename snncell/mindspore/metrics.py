@@ -24,10 +24,10 @@ __all__ = [
 class Metric:
     """Base class of metrics: a mean over samples, and a function of it.
 
-    Define `measured(output, target)`, a Tensor whose mean over all samples is taken, and `result(mean)` if the metric is
-    a function of this mean. In `Model`, `measured` is part of the compiled step. Or define `clear`, `update(output,
-    target)` and `eval`, as in MindSpore; `Model` then runs the network once more. In your own loop, call `clear`, then
-    `update` for each batch, and `eval`.
+    Define `measured(output, target)`, a Tensor whose mean over all samples is taken. Define also `result(mean)`, if the
+    metric is a function of this mean. In `Model`, `measured` is part of the compiled step. Or define `clear`,
+    `update(output, target)` and `eval`, as in MindSpore; `Model` then runs the network once more. In your own loop,
+    call `clear`, then `update` for each batch, and `eval`.
 
     Example:
         >>> class Mean(snncell.train.Metric):

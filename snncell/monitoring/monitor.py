@@ -243,7 +243,7 @@ class Monitor:
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.step_mask, call))
 
     def _last_counted_call(self, weights: bool = True) -> RecordedCall:
-        """The last call. Raise a RecordError if it has no inputs of layers with weights, or if not `weights`, no counts."""
+        """The last call. Raise a RecordError without inputs of layers with weights, or if not `weights`, counts."""
         call = self._last
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)

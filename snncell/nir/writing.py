@@ -293,7 +293,7 @@ class Walk:
         return node if isinstance(node, Node) else None
 
     def _bias_before(self, graph: Graph, node: Node | None) -> None:
-        """Move the bias of the feedback to the layer before the neuron: some readers lack feedback in the first step."""
+        """Move the bias of the feedback to the layer before: some readers have no feedback in the first step."""
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
         last = graph.nodes[source]
         if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):

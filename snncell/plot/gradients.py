@@ -43,8 +43,8 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
-    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. The gradient vanishes through time
-    if colours become darker to the left, and explodes if brighter; a change from row to row is one through the layers.
+    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If colours become darker to the
+    left, the gradient vanishes through time, and if brighter, it explodes; from row to row, it does so through layers.
     Exact zeros, as in a layer that never fires, are hatched; NaN and infinity are cross-hatched in red.
 
     Args:

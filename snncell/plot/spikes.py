@@ -221,7 +221,7 @@ def animate(
     polarities of an event camera, have their own colours. With more channels, a pixel shows a spike of any channel.
 
     Args:
-        spikes: (T, H, W), (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`, or a monitor; not 0 is a spike.
+        spikes: a monitor, or (T, H, W), (T, C, H, W), (T, N) (see `shape`), (T, B, ...) with `sample`; 0 is no spike.
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
