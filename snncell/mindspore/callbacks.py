@@ -287,7 +287,9 @@ class LambdaCallback(Callback):
         functions = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
         for name, function in functions.items():
             if not callable(function):
-                raise ArgumentError(f"LambdaCallback: {name} is a function of the run context, not {came(function)}.")
+                raise ArgumentError(
+                    f"LambdaCallback: {name} must be a function of the run context, not {came(function)}."
+                )
             if wrong := misfit(function, ["run_context"]):
                 raise ArgumentError(f"LambdaCallback: {name} is called as {name}(run_context): {wrong}.")
         vars(self).update(functions)
@@ -355,7 +357,7 @@ class ModelCheckpoint(Callback):
         config: CheckpointConfig | None = None,
     ) -> None:
         if not prefix or Path(prefix).name != prefix:
-            raise ArgumentError(f"ModelCheckpoint: prefix is the beginning of file names, not {prefix!r}.")
+            raise ArgumentError(f"ModelCheckpoint: prefix must be the beginning of file names, not {prefix!r}.")
         self.prefix, self.directory = prefix, Path(directory or ".")
         self.config = config or CheckpointConfig()
         self.written: list[Path] = []

@@ -203,7 +203,9 @@ def as_metrics(given: Any) -> dict[str, Any]:
     if isinstance(given, (set, frozenset)):
         given = sorted(given, key=str)
     if not isinstance(given, (dict, list, tuple)):
-        raise ArgumentError(f"Model: metrics are names, {{'accuracy'}}, or a dict of them by name, not {came(given)}.")
+        raise ArgumentError(
+            f"Model: metrics must be names, {{'accuracy'}}, or a dict of them by name, not {came(given)}."
+        )
     pairs = list(given.items()) if isinstance(given, dict) else [(name, name) for name in given]
     found: dict[str, Any] = {}
     for name, one in pairs:
@@ -218,7 +220,7 @@ def as_metrics(given: Any) -> dict[str, Any]:
             )
         if isinstance(one, type) or not (callable(one) or isinstance(one, (str, Metric)) or hasattr(one, "records")):
             raise ArgumentError(
-                f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}."
+                f"Model: metrics: {name!r} must be a Metric, a function of (output, target) or a name, not {came(one)}."
             )
         if isinstance(one, Metric) and getattr(one.measured, "__func__", None) is Metric.measured and not one.collects:
             raise ArgumentError(

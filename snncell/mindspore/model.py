@@ -72,7 +72,7 @@ class Model:
                 f"{came(loss_fn)} and {came(optimizer)}."
             )
         if loss_fn is not None and (not callable(loss_fn) or isinstance(loss_fn, type)):
-            raise ArgumentError(f"Model: loss_fn is a function or a Cell, not {came(loss_fn)}.")
+            raise ArgumentError(f"Model: loss_fn must be a function or a Cell, not {came(loss_fn)}.")
         if isinstance(network, TrainOneStepCell):
             if loss_fn is not None or optimizer is not None:
                 raise ArgumentError("Model: a TrainOneStepCell contains loss and optimiser; do not pass others.")
@@ -264,7 +264,7 @@ class _Columns:
         iterator = getattr(self.source, "create_tuple_iterator", None)
         for batch in self.source if iterator is None else iterator():
             if not isinstance(batch, (tuple, list)):
-                raise ArgumentError(f"{self.who}: a batch is a tuple of columns, not {came(batch)}.")
+                raise ArgumentError(f"{self.who}: a batch must be a tuple of columns, not {came(batch)}.")
             yield (*batch, batch[-1]) if self.twice else tuple(batch)
 
 
@@ -286,7 +286,7 @@ def as_columns(data: Any, twice: bool, who: str) -> Any:
     if not own and not twice:
         return data
     if isinstance(data, type) or (not own and not hasattr(data, "__iter__")):
-        raise ArgumentError(f"{who} are batches that can be iterated again and again, not {show(data)}.")
+        raise ArgumentError(f"{who} must be batches that can be iterated again and again, not {show(data)}.")
     sized = hasattr(data, "get_dataset_size") or hasattr(data, "__len__")
     return (_Sized if sized else _Columns)(data, twice, who)
 

@@ -191,7 +191,7 @@ class Split(PrimitiveClass):
 
     def __init__(self, axis: int = 0, output_num: Count = 1) -> None:
         if as_int(output_num, "Split", "output_num") < 1:
-            raise ArgumentError(f"Split: output_num is at least 1, not {output_num}.")
+            raise ArgumentError(f"Split: output_num must be at least 1, not {output_num}.")
         super().__init__(axis=axis, output_num=output_num)
 
     def __call__(self, x: Any) -> tuple[Tensor, ...]:

@@ -132,7 +132,7 @@ class ForwardValueAndGrad(Cell):
     ) -> None:
         super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not callable(network) or isinstance(network, type):
-            raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
+            raise ArgumentError(f"ForwardValueAndGrad: network must be a function or a Cell, not {came(network)}.")
         self.network = network
         operation = ops.GradOperation(get_all, get_by_list, sens_param)
         self._of = operation.with_value(network, weights, "ForwardValueAndGrad")
@@ -170,7 +170,7 @@ class TrainOneStepCell(Cell):
         super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(
-                f"TrainOneStepCell: optimizer is an optimiser, such as nn.Adam(network.trainable_params()), not "
+                f"TrainOneStepCell: optimizer must be an optimiser, such as nn.Adam(network.trainable_params()), not "
                 f"{came(optimizer)}."
             )
         self.network, self.optimizer = network, optimizer
@@ -208,7 +208,7 @@ def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any,
     def scaled(*inputs: Any) -> Any:  # the gradient of sum(value * sens) is the gradient that starts from sens
         value = network(*inputs)
         if not isinstance(value, Tensor):
-            raise ArgumentError(f"{who}: with sens the network returns one Tensor, not {came(value)}.")
+            raise ArgumentError(f"{who}: with sens the network must return one Tensor, not {came(value)}.")
         factor = sens if isinstance(sens, Tensor) else ops.full(value.shape, float(sens), value.dtype)
         if factor.shape not in ((), value.shape):
             raise ShapeError(f"{who}: sens has shape {factor.shape}, but the output of the network {value.shape}.")
@@ -237,7 +237,7 @@ class ParameterUpdate(Cell):
     def __init__(self, param: Annotated[Parameter, Own()]) -> None:
         super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not isinstance(param, Parameter):
-            raise ParameterError(f"ParameterUpdate: param is a Parameter, not {came(param)}.")
+            raise ParameterError(f"ParameterUpdate: param must be a Parameter, not {came(param)}.")
         self.param = param
 
     def construct(self, x: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ class GradAccumulationCell(Cell):
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"GradAccumulationCell: inputs are Tensors, not {came(x)}.")
+            raise ArgumentError(f"GradAccumulationCell: inputs must be Tensors, not {came(x)}.")
         if not x.ndim or x.shape[0] % self.micro_size:
             raise ShapeError(
                 f"GradAccumulationCell: an input of shape {x.shape} cannot be cut into {self.micro_size} equal parts "

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.dataflow import is_layer, overridden
+from snncell.nn.dataflow import is_layer, name_of_cell, overridden
 from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layers.linear import Dense
 from snncell.nn.layers.sparse import SparseDense
@@ -40,9 +40,7 @@ class Neurons:
         }
         # Spiking layers that run their time steps themselves, so that no step of them can be recorded.
         self.unseen = tuple(
-            f"{path or 'the net'} ({type(cell).__name__})"
-            for path, cell in self.paths.items()
-            if getattr(cell, "_steps_inside", False)
+            name_of_cell(path, cell) for path, cell in self.paths.items() if getattr(cell, "_steps_inside", False)
         )
         if not self.cells and not self.unseen:
             raise ArgumentError(

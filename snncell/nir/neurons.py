@@ -13,7 +13,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.ranges import numbers_of, quote_value
 from snncell.errors import NirError, SnncellError
 from snncell.nir.graph import DEFAULTS, FIRING, Node, Shape, as_text
-from snncell.nn.dataflow import beyond_threshold, kind_of
+from snncell.nn.dataflow import beyond_threshold, kind_of, name_of_cell
 from snncell.ops.random import present_key, replaying
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
@@ -222,7 +222,7 @@ class Writer:
 
     def lose(self, path: str, cell: Cell, what: str, writes: str) -> None:
         """Note a feature that NIR cannot describe."""
-        self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}. {writes}")
+        self.lost.append(f"{name_of_cell(path, cell)} {what}. {writes}")
 
     def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
         """The nodes of a neuron, in order. Features in `kept`, the metadata of an imported node, are not lost."""
@@ -327,7 +327,7 @@ class Writer:
 
 def where(path: str, cell: Any) -> str:
     """The beginning of an error of `to_nir` for a Cell."""
-    return f"to_nir: {path or 'the net'} ({type(cell).__name__})"
+    return f"to_nir: {name_of_cell(path, cell)}"
 
 
 def spread(value: Any, shape: Shape, path: str, name: str) -> Any:

@@ -64,11 +64,11 @@ def axes_size(axes: Any) -> tuple[float, float]:
     width, height = panel_size(axes)
     if not _has_layout(axes):
         return 0.775 * width, 0.77 * height
-    return max(0.4 * width, width - (80 if _has_twin(axes) else 44)), max(0.4 * height, height - 46)
+    return max(0.4 * width, width - (80 if _twins(axes) else 44)), max(0.4 * height, height - 46)
 
 
-def _has_twin(axes: Any) -> bool:
-    return any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
+def _twins(axes: Any) -> list[Any]:
+    return [each for each in axes.figure.axes if each is not axes and each.bbox.bounds == axes.bbox.bounds]
 
 
 # --- Labels and titles ------------------------------------------------------------------------------------------------
@@ -350,9 +350,7 @@ def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
     from matplotlib.path import Path
 
     outlines = []
-    for each in axes.figure.axes:
-        if each is not axes and each.bbox.bounds != axes.bbox.bounds:
-            continue
+    for each in (axes, *_twins(axes)):
         each.get_xlim(), each.get_ylim()  # carry out pending autoscaling
         to_share = axes.transAxes.inverted()
         shown = [(line, False) for line in each.lines]
@@ -390,14 +388,14 @@ def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[s
 
     down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # tick labels, and the axis label
     under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
-    panel, widest = panel_size(axes)[1], width + (2 if _has_twin(axes) else 1) * _LEFT
+    panel, widest = panel_size(axes)[1], width + (2 if _twins(axes) else 1) * _LEFT
     shares = _SHARE * panel, max(_SHARE * panel, (1.0 - _LEAST) * panel - _UNDER)
     for most, (size, sample) in product(shares, _looks(handles)):
         fit = [n for n in range(len(handles), 0, -1) if _legend_size(handles, n, size, sample)[0] <= widest]
         columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
         wide, high = _legend_size(handles, columns, size, sample)
         # A legend wider than the Axes is aligned with their right edge, unless there are tick labels on the right.
-        side, edge = ("center", 0.5) if wide <= width or _has_twin(axes) else ("right", 1.0)
+        side, edge = ("center", 0.5) if wide <= width or _twins(axes) else ("right", 1.0)
         at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
         place = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
         if wide <= widest and high <= max(most, 1.5 * size):

@@ -272,7 +272,7 @@ def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
         for key, value in parameters.items():
             as_array(value, who, f"{name}[{key!r}]")
     else:
-        raise ArgumentError(f"{who}: {name} is a Cell, or a mapping from names to arrays, not {came(x)}.")
+        raise ArgumentError(f"{who}: {name} must be a Cell, or a mapping from names to arrays, not {came(x)}.")
     if not parameters:
         raise ArgumentError(
             f"{who}: {name}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained

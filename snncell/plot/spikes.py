@@ -56,13 +56,13 @@ def raster(
     steps = sources.step_numbers(spikes, name, len(rows), "spikes")
     edges = None if psth is None else _edges_of_bins(steps, psth)
     axes = drawing.axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
-    _draw_raster(axes, rows, steps, groups, colour)
+    middles = _draw_raster(axes, rows, steps, groups, colour)
     drawing.label_time_axis(axes)
     if neuron is None and classes is None and not sources.all_there(numbers):  # label rows by the neurons' indices
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
     drawing.label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
-        _append_psth(axes, rows, edges, psth, groups)
+        _append_psth(axes, rows, edges, psth, groups, middles)
     said = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
     drawing.set_title(axes, title, f"{sources.title_of(name)}: {said}" if name else said)
     return axes
@@ -76,7 +76,8 @@ def _count_spikes(rows: Array, live: Array | None, sample: int | None, what: str
     return f"{count} spikes, {count / max(size, 1):.3f} per {what} and step"
 
 
-def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], colour: str) -> None:
+def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], colour: str) -> list[float]:
+    """Draw the marks, and return the middle of each group's rows."""
     from matplotlib.colors import is_color_like
 
     if not is_color_like(colour):
@@ -111,9 +112,12 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
         names = [name for name, _ in groups][::every]
         axes.set_yticks(middles[::every], names, parse_math=drawing.has_formula(*names))
         axes.tick_params(axis="y", length=0)
+    return middles
 
 
-def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows]) -> None:
+def _append_psth(
+    axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows], middles: list[float]
+) -> None:
     """Draw the histogram below the raster, and a piece of each class's line to the right of its rows."""
     from matplotlib.lines import Line2D
 
@@ -123,12 +127,9 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
     below.set_xlabel(axes.get_xlabel(), fontsize=LARGE)
     axes.set_xlabel("")
     axes.tick_params(axis="x", labelbottom=False)
-    bottom = 0
-    for number, (_, members) in enumerate(groups if len(groups) > 1 else ()):
-        middle = bottom + (len(members) - 1) / 2
-        place = {"transform": axes.get_yaxis_transform(), "clip_on": False, "linewidth": 1.2}
+    place = {"transform": axes.get_yaxis_transform(), "clip_on": False, "linewidth": 1.2}
+    for number, middle in enumerate(middles if len(groups) > 1 else ()):
         axes.add_artist(Line2D([1.02, 1.1], [middle, middle], **place, **drawing.series_style(number)))
-        bottom += len(members)
 
 
 def _split_place(axes: Any, heights: tuple[float, float]) -> Any:

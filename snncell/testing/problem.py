@@ -456,7 +456,7 @@ def choose_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for one in parameters:
         if not isinstance(one, Parameter):
-            raise GradientError(f"weights are Parameters, not {show(one)}.")
+            raise GradientError(f"weights must be Parameters, not {show(one)}.")
     return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in parameters]
 
 

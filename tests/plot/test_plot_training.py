@@ -63,7 +63,7 @@ def test_update_ratios_with_invalid_data_raise():
         plot.update_ratios({"weight": net.weight.asnumpy()}, net)
     with pytest.raises(errors.ShapeError, match=r"'a' has shape \(2,\) before the update, \(3,\) after it"):
         plot.update_ratios({"a": np.ones(2)}, {"a": np.ones(3)})
-    with pytest.raises(errors.ArgumentError, match=r"update_ratios: before is a Cell, or a mapping .* not a list"):
+    with pytest.raises(errors.ArgumentError, match=r"update_ratios: before must be a Cell, or a mapping .* not a list"):
         plot.update_ratios([], net)
     with pytest.raises(errors.ArgumentError, match="the dict has no Parameters"):
         plot.update_ratios({}, {})
@@ -172,7 +172,7 @@ def test_weight_histograms_with_invalid_data_raise():
         plot.weight_histograms(nn.IFNode())
     with pytest.raises(errors.ArgumentError, match="weight_histograms: before has no 'bias'"):
         plot.weight_histograms(nn.Dense(1, 1), before={"weight": np.ones(1)})
-    with pytest.raises(errors.ArgumentError, match="is a Cell, or a mapping from names to arrays, not a ndarray"):
+    with pytest.raises(errors.ArgumentError, match="must be a Cell, or a mapping from names to arrays, not a ndarray"):
         plot.weight_histograms(np.ones(3))
     with pytest.raises(errors.ArgumentError, match="must be an array or a Tensor of numbers"):
         plot.weight_histograms({"a": "weights"})
