@@ -16,9 +16,8 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING, Entry, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import Recording
-from snncell.testing.blame import check_bprops, choose_calls, is_surrogate, single_cell
 from snncell.testing.bprops import Checked, Row, distance, index_of, perturb, ratio_text, relative_difference
-from snncell.testing.gradients import explanation
+from snncell.testing.gradients import check_bprops, choose_calls, explanation, is_surrogate, single_cell
 from snncell.testing.problem import (
     Array,
     Called,

@@ -686,7 +686,7 @@ WRONG = [
         r"has not recorded 'spikes'.*monitor\(net, spikes=True\)",
     ),
     (lambda: plot.raster({}), errors.ArgumentError, "the mapping is empty"),
-    (lambda: plot.raster("a"), errors.ArgumentError, "spikes must be an array or a Tensor of .*, or a monitor, not a str"),
+    (lambda: plot.raster("a"), errors.ArgumentError, "spikes must be an array or a Tensor of .*, not a str"),
     (lambda: plot.raster([[1], [1, 2]]), errors.ArgumentError, "not a list of object"),
     (lambda: plot.raster(nn.LIFNode(2.0)), errors.ArgumentError, "or a monitor, not a LIFNode"),
     (lambda: plot.raster(NAN), errors.ArgumentError, "raster: the spikes contain NaN.*check_finite"),

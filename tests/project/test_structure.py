@@ -188,7 +188,6 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"problem"},
         {"bprops"},
         {"search"},
-        {"blame"},
         {"gradients"},
         {"through_time"},
         {"frameworks"},
