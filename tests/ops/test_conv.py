@@ -23,13 +23,14 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
 
 
-PATHS = ("sums", "tiles", "taps", "products", "events")
+PATHS = ("sums", "tiles", "taps", "planes", "products", "events")
+DEPTHWISE = ("taps", "planes")  # for large images, and for small ones
 
 
 def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     """Images, a weight, a gradient of the results, and options, of random sizes.
 
-    "tiles", "taps" and "products" get sizes that they support.
+    "tiles", "taps", "planes" and "products" get sizes that they support.
     """
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
@@ -44,7 +45,7 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
         stride, dilation = ((1, 2) if size == (2, 3) else (1, 1), (2, 2))[int(rng.choice([0, 0, 1]))], (1, 1)
         dtype = "float32" if size == (2, 3) or stride == (2, 2) else dtype
         before = (*before, 1)[:2]
-    if path == "taps":
+    if path in DEPTHWISE:
         groups, outputs = channels, channels
         size = ((2, 5), (3, 3))[int(rng.choice([0, 1, 1]))]
         stride, dilation, before = (
@@ -55,8 +56,9 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
     if path == "products":
         groups, (size, stride, dilation) = 1, [(1,) * axes] * 3
         before = (0,) * axes
+    most = 5 if path == "planes" else 20
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
-    lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]
+    lengths = [max(1, r - 2 * p) + int(rng.integers(0, most)) for r, p in zip(reach, before, strict=True)]
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
     images = int(rng.integers(1, 20))
     density = rng.choice([0.0, 0.03, 0.5, 1.0])
@@ -82,8 +84,10 @@ def by(path: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "is_faster", lambda *_, **__: path == "events")
         patch.setattr(winograd, "is_faster", lambda shape: path == "tiles" and winograd.supports(shape))
-        if path != "taps":
+        if path not in DEPTHWISE:
             patch.setattr(depthwise, "supports", lambda shape: False)
+        if path == "taps":
+            patch.setattr(depthwise, "SMALL", 0)
         if path == "products":
             for name, value in (("LEAST_CHANNELS", 1), ("LEAST_SIDE", 4), ("LEAST_PIXELS", 60), ("CHUNK", 100)):
                 patch.setattr(pointwise, name, value)
@@ -168,7 +172,7 @@ def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
         weight = rng.normal(size=(16, 16, 3, 3)).astype(np.float32)
         dout = rng.normal(size=(2, 16, *size)).astype(np.float32)
         options = {"stride": (1, 1), "before": (1, 1), "dilation": (1, 1), "groups": 1}
-        if path == "taps":
+        if path in DEPTHWISE:
             weight, options["groups"] = weight[:, :1], 16
         with by(path):
             values = three(direct, x, weight, dout, options)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from snncell.kernels.arrays import empty
 from snncell.kernels.conv import taps as taps_of
-from snncell.kernels.conv.planes import Shape, WeightOrder, flat
-from snncell.kernels.conv.taps import Taps
+from snncell.kernels.conv.planes import Axes, Shape, WeightOrder, flat
+from snncell.kernels.conv.taps import Plane, Taps
 from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.panels import VECTOR
 from snncell.kernels.numba.build import PARALLEL_WORK, grain_of, kernel_for
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
@@ -60,6 +62,7 @@ Ints = tuple[int, ...]
 
 UNITS = 16  # enough units to balance the load of threads
 MOST_TAPS = 49  # code is generated for each tap
+SMALL = 64  # pixels of an image, and results, that are kept in registers: four registers of AVX-512 in float32
 
 
 def supports(shape: Shape) -> bool:
@@ -84,17 +87,47 @@ def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:
     return places, np.zeros(shape.axes[1].length, dtype)
 
 
+def plane_of(phases: Sequence[tuple[Axes, Ints]], out: Ints) -> Plane | None:
+    """The convolution of images that are small enough for the registers, or None. A phase has two axes and its taps."""
+    image = tuple(axis.length for axis in phases[0][0])
+    if max(math.prod(image), math.prod(out)) > SMALL:
+        return None
+    return Plane(image, out, tuple((taps, tuple(down), tuple(across)) for (down, across), taps in phases))
+
+
 def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
     """Compute results into `out`; the arguments are those of `direct._correlate`."""
+    own = flat(weights)[np.arange(shape.groups)[:, None] * order.group + np.array(order.taps)]
+    plane = None
+    if math.prod(axis.results for axis in shape.axes) == math.prod(out.shape[2:]):
+        plane = plane_of([(shape.axes, tuple(range(own.shape[1])))], out.shape[2:])
+    _correlate(x, own, out, shape, plane)
+
+
+def correlate_phases(x: Any, weights: Any, out: Any, phases: Sequence[tuple[Shape, WeightOrder]]) -> bool:
+    """Compute the results of all phases of small images at once, for example an image gradient of stride 2. Return
+    False for other images.
+    """
+    if len(phases) < 2 or not all(supports(shape) for shape, _ in phases):
+        return False
+    plane = plane_of([(shape.axes, order.taps) for shape, order in phases], out.shape[2:])
+    if plane is None:
+        return False
+    _correlate(x, weights.reshape(len(weights), -1), out, phases[0][0], plane)
+    return True
+
+
+def _correlate(x: Any, own: Any, out: Any, shape: Shape, plane: Plane | None) -> None:
+    """Compute results from the weights (groups, taps)."""
     down, across = shape.axes
     height, width = out.shape[2:]
-    own = flat(weights)[np.arange(shape.groups)[:, None] * order.group + np.array(order.taps)]
+    first = 0 if plane else down.first * width + across.first
     geometry = [
         *(shape.groups, down.length, across.length, down.stride, down.results, across.results),
-        *(down.first * width + across.first, height * width, down.step * width),
+        *(first, height * width, down.step * width),
     ]
     units = shape.images * shape.groups
-    kernel = _kernel(correlate_planes, _taps(shape, x.dtype), x.dtype)
+    kernel = _kernel(correlate_planes, plane or _taps(shape, x.dtype), x.dtype)
     operands = flat(x), own, *_operands(shape, x.dtype), out.reshape(-1)
     kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
 
@@ -103,13 +136,14 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Compute the gradient of weights into `out`: see `direct.convolve_weight`."""
     down, across = shape.axes
     taps = _taps(shape, x.dtype)
+    plane = plane_of([(shape.axes, tuple(range(math.prod(shape.window))))], dout.shape[2:])
     parts = max(1, min(shape.images, -(-UNITS // shape.groups)))
-    units, lanes = parts * shape.groups, taps.wide // x.dtype.itemsize
+    units, lanes = parts * shape.groups, (VECTOR if plane else taps.wide) // x.dtype.itemsize
     partial = empty((units, math.prod(shape.window) * lanes), x.dtype)
     partial[...] = 0
     lengths = down.length, across.length, down.stride, down.results, across.results
     geometry = [shape.groups, *lengths, shape.images, parts]
-    kernel = _kernel(contract_planes, taps, x.dtype)
+    kernel = _kernel(contract_planes, plane or taps, x.dtype)
     operands = flat(x), flat(dout), *_operands(shape, x.dtype), partial
     kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
     out[...] = partial.reshape(parts, *out.shape, lanes).sum((0, -1))
@@ -121,9 +155,12 @@ def _grain(shape: Shape, units: int) -> int:
 
 
 @functools.cache
-def _kernel(function: Any, taps: Taps, dtype: Any) -> Any:
+def _kernel(function: Any, taps: Taps | Plane, dtype: Any) -> Any:
+    small = isinstance(taps, Plane)
     if function is correlate_planes:
-        kinds, made = "T[1] T[2] int64[1] T[1] T[1]* int64[1]", {"correlate_plane": taps_of.correlation}
+        kinds, name = "T[1] T[2] int64[1] T[1] T[1]* int64[1]", "correlate_plane"
+        make = taps_of.correlation_of_plane if small else taps_of.correlation
     else:
-        kinds, made = "T[1] T[1] int64[1] T[1] T[2]* int64[1]", {"add_taps": taps_of.contraction}
-    return kernel_for(function, kinds, dtype, **{name: functools.partial(make, taps) for name, make in made.items()})
+        kinds, name = "T[1] T[1] int64[1] T[1] T[2]* int64[1]", "add_taps"
+        make = taps_of.contraction_of_plane if small else taps_of.contraction
+    return kernel_for(function, kinds, dtype, **{name: functools.partial(make, taps)})

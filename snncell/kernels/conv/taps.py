@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.kernels.intrinsics.builtins import Vectors, int_constant, lowers, registers
-from snncell.kernels.intrinsics.panels import cut
+from snncell.kernels.intrinsics.panels import VECTOR, cut, lanes_of
 
 
 class Taps(NamedTuple):
@@ -172,6 +172,142 @@ def contraction(taps: Taps) -> Callable[..., None]:
             places_of_sums = [vectors.at(sums, n * vectors.lanes) for n in numbers]
             totals = [vectors.load(place) for place in places_of_sums]
             for total, place in zip(vectors.loop(columns, vectors.lanes, totals, block), places_of_sums, strict=True):
+                vectors.store(total, place)
+        return context.get_dummy_value()
+
+    parts = ["ArrayPart", "Integer"] * 3
+    lowers(contract, *parts, *["ArrayPart"] * 2, *["Integer"] * 5, result="none")(lower)
+    return contract
+
+
+# --- Small images: all pixels in registers ----------------------------------------------------------------------------
+
+Ints = tuple[int, ...]
+
+
+class Plane(NamedTuple):
+    """A depthwise convolution of small images: the shapes of an image and of its results, and the taps of the results.
+    A phase has the taps of some results, as numbers of weights, and its two axes: tuples (length, stride, places,
+    results, first, step), see `planes.Axis`. For example, the image gradient of stride 2 has four phases.
+    """
+
+    image: tuple[int, int]
+    out: tuple[int, int]
+    phases: tuple[tuple[Ints, tuple[Any, ...], tuple[Any, ...]], ...]
+
+
+def _places(plane: Plane) -> list[tuple[Any, Ints, Any]]:
+    """For each phase: the places of its results (R), the numbers of its taps, and their pixels (taps, R), -1 for none."""
+    found = []
+    for taps, down, across in plane.phases:
+        lines, columns = (axis[4] + axis[5] * np.arange(axis[3]) for axis in (down, across))
+        y, x = (np.add.outer(axis[2], axis[1] * np.arange(axis[3])) for axis in (down, across))
+        inside = [(at >= 0) & (at < length) for at, length in zip((y, x), plane.image, strict=True)]
+        pixels = y[:, None, :, None] * plane.image[1] + x[None, :, None, :]
+        pixels = np.where(inside[0][:, None, :, None] & inside[1][None, :, None, :], pixels, -1)
+        found.append((np.add.outer(lines * plane.out[1], columns).reshape(-1), taps, pixels.reshape(len(taps), -1)))
+    return found
+
+
+def _load_plane(vectors: Vectors, pointer: Any, count: int) -> list[Any]:
+    """Load `count` elements; the lanes after them are 0."""
+    whole = vectors.load_each(pointer, count // vectors.lanes)
+    rest = count % vectors.lanes
+    last = vectors.at(pointer, count - rest)
+    return [*whole, vectors.load_masked(last, vectors.first_lanes(rest))] if rest else whole
+
+
+def _gather(vectors: Vectors, sources: list[Any], wanted: Any) -> Any:
+    """A vector of the elements `wanted` of some vectors, with 0 for -1 and in the lanes after the last one."""
+    lanes = vectors.lanes
+    wanted = [*map(int, wanted)] + [-1] * (lanes - len(wanted))
+    used = sorted({place // lanes for place in wanted if place >= 0})
+    if not used:
+        return vectors.zero
+    total, own = sources[used[0]], [place % lanes if place >= 0 else 0 for place in wanted]
+    if len(used) == 1 and -1 in wanted:
+        return vectors.shuffled(total, vectors.zero, [lanes if wanted[n] < 0 else own[n] for n in range(lanes)])
+    if len(used) == 1:
+        return total if own == [*range(lanes)] else vectors.shuffled(total, total, own)
+    for number, source in enumerate(used[1:]):
+        kept = own if number == 0 else range(lanes)
+        here = [place // lanes == source for place in wanted]
+        order = [lanes + own[n] if here[n] else kept[n] for n in range(lanes)]
+        total = vectors.shuffled(total, sources[source], order)
+    if -1 in wanted:
+        total = vectors.shuffled(total, vectors.zero, [lanes if wanted[n] < 0 else n for n in range(lanes)])
+    return total
+
+
+@functools.cache
+def correlation_of_plane(plane: Plane) -> Callable[..., None]:
+    """A kernel function like `correlation`, for small images. It uses only the arguments target, image and weights."""
+    area, phases = math.prod(plane.out), _places(plane)
+
+    def correlate(
+        target: Any, pitch: int, image: Any, weights: Any, places: Any, blank: Any, height: int, width: int, down: int,
+        rows: int, columns: int,
+    ) -> None:  # fmt: skip
+        padded = np.append(image[: math.prod(plane.image)], np.zeros(1, image.dtype))
+        target[:area] = 0
+        for results, taps, pixels in phases:
+            target[results] = np.einsum("ti,t->i", padded[pixels], weights[list(taps)])
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, _, image, weights, *_ = operands
+        vectors = Vectors(builder, target)
+        sources, order = _load_plane(vectors, image, math.prod(plane.image)), np.full(area, -1)
+        totals: list[Any] = []
+        for results, taps, pixels in phases:
+            factors = [vectors.spread(builder.load(vectors.at(weights, n))) for n in taps]
+            for part in cut(len(results), vectors.lanes):
+                total = builder.fmul(factors[0], _gather(vectors, sources, pixels[0, part]))
+                for factor, own in zip(factors[1:], pixels[1:, part], strict=True):
+                    total = vectors.added(factor, _gather(vectors, sources, own), total)
+                order[results[part]] = len(totals) * vectors.lanes + np.arange(len(part))
+                totals.append(total)
+        for part in cut(area, vectors.lanes):
+            place, found = vectors.at(target, part[0]), _gather(vectors, totals, order[part])
+            if len(part) == vectors.lanes:
+                vectors.store(found, place)
+            else:
+                vectors.store_masked(found, place, vectors.first_lanes(len(part)))
+        return context.get_dummy_value()
+
+    parts = ["ArrayPart"] * 4
+    lowers(correlate, "ArrayPart", "Integer", *parts, *["Integer"] * 5, result="none")(lower)
+    return correlate
+
+
+@functools.cache
+def contraction_of_plane(plane: Plane) -> Callable[..., None]:
+    """A kernel function like `contraction`, for small images and one phase. A tap has `VECTOR` bytes of sums."""
+    area, ((_, taps, pixels),) = math.prod(plane.out), _places(plane)
+
+    def contract(
+        sums: Any, images: int, slopes: Any, slopes_between: int, image: Any, between: int, places: Any, blank: Any,
+        height: int, width: int, down: int, rows: int, columns: int,
+    ) -> None:  # fmt: skip
+        for n in range(images):
+            padded = np.append(image[n * between :][: math.prod(plane.image)], np.zeros(1, image.dtype))
+            sums[:: lanes_of(sums.dtype)][: len(taps)] += padded[pixels] @ slopes[n * slopes_between :][:area]
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        sums, images, slopes, slopes_between, image, between, *_ = operands
+        vectors = Vectors(builder, sums)
+        for some in cut(len(taps), 20 if registers()[0] == 32 else 8):
+
+            def add(member: Any, totals: list[Any], some: range = some) -> list[Any]:
+                sources = _load_plane(vectors, vectors.at(image, builder.mul(member, between)), math.prod(plane.image))
+                own = _load_plane(vectors, vectors.at(slopes, builder.mul(member, slopes_between)), area)
+                for slope, part in zip(own, cut(area, vectors.lanes), strict=True):
+                    each = [_gather(vectors, sources, pixels[tap, part]) for tap in some]
+                    totals = [vectors.added(slope, x, total) for x, total in zip(each, totals, strict=True)]
+                return totals
+
+            places_of_sums = [vectors.at(sums, tap * VECTOR // vectors.bytes) for tap in some]
+            totals = [vectors.load(place) for place in places_of_sums]
+            for total, place in zip(vectors.loop(images, 1, totals, add), places_of_sums, strict=True):
                 vectors.store(total, place)
         return context.get_dummy_value()
 

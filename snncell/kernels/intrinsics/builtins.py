@@ -294,6 +294,10 @@ class Vectors:
         first, end = (self.spread(self.builder.trunc(x, ir.IntType(32))) for x in (first, end))
         return self.builder.icmp_unsigned("<", self.builder.add(lanes, first), end)
 
+    def first_lanes(self, count: int) -> Any:
+        """A mask of the first `count` lanes, a constant."""
+        return ir.Constant(self.mask, [ir.Constant(ir.IntType(1), int(n < count)) for n in range(self.lanes)])
+
     def every_second(self) -> Any:
         """A mask of the lanes 0, 2, ..."""
         return ir.Constant(self.mask, [ir.Constant(ir.IntType(1), 1 - n % 2) for n in range(self.lanes)])
