@@ -56,7 +56,7 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
     if path == "products":
         groups, (size, stride, dilation) = 1, [(1,) * axes] * 3
         before = (0,) * axes
-    most = 5 if path == "planes" else 20
+    most = 9 if path == "planes" else 20
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, most)) for r, p in zip(reach, before, strict=True)]
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))

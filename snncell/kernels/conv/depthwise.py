@@ -62,7 +62,8 @@ Ints = tuple[int, ...]
 
 UNITS = 16  # enough units to balance the load of threads
 MOST_TAPS = 49  # code is generated for each tap
-SMALL = 64  # pixels of an image, and results, that are kept in registers: four registers of AVX-512 in float32
+SMALL = 256  # pixels of an image, and results, that are kept in registers: sixteen registers of AVX-512 in float32
+MOST_PRODUCTS = 25 * SMALL  # of such an image: code is generated for each vector of them
 
 
 def supports(shape: Shape) -> bool:
@@ -90,7 +91,8 @@ def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:
 def plane_of(phases: Sequence[tuple[Axes, Ints]], out: Ints) -> Plane | None:
     """The convolution of images that are small enough for the registers, or None. A phase has two axes and its taps."""
     image = tuple(axis.length for axis in phases[0][0])
-    if max(math.prod(image), math.prod(out)) > SMALL:
+    products = sum(len(taps) * down.results * across.results for (down, across), taps in phases)
+    if max(math.prod(image), math.prod(out)) > SMALL or products > MOST_PRODUCTS:
         return None
     return Plane(image, out, tuple((taps, tuple(down), tuple(across)) for (down, across), taps in phases))
 
