@@ -191,13 +191,13 @@ class Plane(NamedTuple):
     results, first, step), see `planes.Axis`. For example, the image gradient of stride 2 has four phases.
     """
 
-    image: tuple[int, int]
-    out: tuple[int, int]
+    image: Ints
+    out: Ints
     phases: tuple[tuple[Ints, tuple[Any, ...], tuple[Any, ...]], ...]
 
 
 def _places(plane: Plane) -> list[tuple[Any, Ints, Any]]:
-    """For each phase: the places of its results (R), the numbers of its taps, and their pixels (taps, R), -1 for none."""
+    """For each phase: the places of its results (R), the numbers of its taps, their pixels (taps, R) or -1 for none."""
     found = []
     for taps, down, across in plane.phases:
         lines, columns = (axis[4] + axis[5] * np.arange(axis[3]) for axis in (down, across))
