@@ -2,7 +2,7 @@
 
 Contestants take turns (A B A B ...), because the speed of a machine drifts. The script prints medians and ratios.
 
-- import: `import snncell` in seconds_in_process processes.
+- import: `import snncell` in fresh processes.
 - eager: one operation on 64 elements with its tape entry, forward only.
 - first call: a jitted function in a fresh process, with an empty and with a filled disk cache.
 - guards: the comparison, at each call, of the Python values that a jitted function reads.

@@ -1,7 +1,7 @@
 """ANN-to-SNN conversion (ann2snn): train a ReLU network, convert it, and compare accuracies by number of time steps.
 
-It converts a network with ReLU by the maximum and by a percentile of the activations, and a network that was trained
-with QCFS. Then it counts the spikes.
+It converts a network with ReLU, with thresholds from the maximum and from a percentile of the activations, and a
+network that was trained with QCFS. Then it counts the spikes.
 
     python examples/ann_to_snn.py
 """

@@ -16,7 +16,7 @@ SIZE, SIDE, STEPS, CHANNELS = 12, 3, 10, 8
 
 
 class SpikingConvLSTM(nn.ConvLSTMCell):
-    """A ConvLSTM whose output is spikes of h: the cell and its states keep their values."""
+    """A ConvLSTM with spikes of h as output; its states h and c do not change."""
 
     def __init__(self, *sizes):
         super().__init__(*sizes)

@@ -37,7 +37,7 @@ class SecondTry(FirstTry):  # correct for the input, but the slope gets no gradi
 
 
 class Spike(FirstTry):
-    """Return both: a tuple with a gradient for each input, and a dict with one for each of `internal_params`."""
+    """bprop returns a tuple with a gradient for each input, and a dict with one for each of `internal_params`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Train a small Spikformer, a spiking transformer, on 8 x 8 digits.
 
-Each image becomes 16 tokens of 2 x 2 pixels. Dense layers with learned positions embed the tokens, the same at each
-time step. Two blocks of spiking self-attention follow, and then a mean over steps and tokens. The paper embeds patches
-by convolutions (SPS), which suit larger images.
+Each image becomes 16 tokens of 2 x 2 pixels. A dense layer embeds the tokens and adds learned positions, the same at
+each time step. Two blocks of spiking self-attention follow, and then a mean over steps and tokens. The paper embeds
+patches by convolutions (SPS), which suit larger images.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Short-term depression makes a neuron respond to relative changes of rates (Abbott, Varela, Sen and Nelson 1997).
 
 Two groups of presynaptic neurons double their rates after a second: the slow ones from 10 to 20 Hz, the fast ones from
-50 to 100 Hz. With constant synapses, a conductance-based neuron hears the fast group and hardly the slow one. With
-depressing synapses, the responses to both changes have about the same size, and they are short.
+50 to 100 Hz. With constant synapses, a conductance-based neuron responds to the fast group and hardly to the slow one.
+With depressing synapses, the responses to both changes have about the same size, and they are short.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""Attention maps of a Spikformer block, trained on digits of 16 patches. Each map is the mean number of common spikes
-of all queries with the key of a patch: the block reads from strokes, and seldom from the background.
+"""Attention maps of a Spikformer block, trained on digits of 16 patches. A map shows for each patch how many spikes its
+key shares with a query, on average over all queries. The block reads from strokes, and seldom from the background.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Predictions of the next frame by a convolutional LSTM and by one with spikes as output, after 300 training steps of
-`examples/conv_lstm.py`. Squares fly diagonally and bounce off the border, so that the last frame alone does not show
-where they fly.
+"""Predictions of the next frame by a convolutional LSTM, and by a convolutional LSTM with spikes as output, after 300
+training steps of `examples/conv_lstm.py`. Squares fly diagonally and bounce off the border, so that the last frame
+alone does not show where they fly.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""ANN-to-SNN conversion: test accuracy by number of time steps, for `data.digits` (left) and for pictures of the events
-of `data.MovingDigits` (right). The names of the SNNs with ReLU are the percentiles of the thresholds. The SNNs need
-fewer steps with potentials that start at half of the threshold instead of 0, and with thresholds below the maximum."""
+"""ANN-to-SNN conversion: test accuracy by number of time steps, for `data.digits` (left) and pictures of the events of
+`data.MovingDigits` (right). With ReLU, thresholds are the maximum ("max") or a percentile of the activations. An SNN
+needs fewer steps if potentials start at half of the threshold instead of 0, and with thresholds below the maximum."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The response of one synapse of `DelayedDense` to a spike at step 0, with a learned delay of 8.3 steps. The width
 shrinks during training, so that the response gathers at the steps next to the delay. For prediction the delay is
-rounded, and a single tap remains.
+rounded, so that the whole weight acts at one step.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Share of the time that each rank spends on its 64 samples, by a model of latency and bandwidth. The training step was
-measured on one rank, and the networks are assumptions. Sums in the order of the shards give the same bits on any number
-of ranks; sums of MPI (fast) do not.
+"""Share of the time that each rank spends on its 64 samples, by a model of latency and bandwidth. The time of the
+training step was measured on one rank; latency and bandwidth are assumed. Sums in the order of the shards give the same
+bits on any number of ranks; sums by MPI (fast) do not.
 """
 
 import re

@@ -1,5 +1,5 @@
 """Energy of a spoken word, compared with the same network without sparsity, and of a digit, compared with an ANN of the
-same layers. Memory takes most of the energy. A layer with many input spikes can cost more than without spikes.
+same layers. Memory takes most of the energy. A layer with many input spikes can cost more than in the ANN.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Learning-rate search: the rate rises over 100 training steps. The dotted line marks the steepest fall of the loss,
-before it diverges. With normalised currents the network learns at a tenth of the rate, and more rates work.
+"""Learning-rate search: the rate rises over 100 training steps. The dotted line marks the rate at which the loss falls
+most steeply, before it diverges. With normalised currents (right), the loss begins to fall at a tenth of the rate, and
+falls over a wider range of rates.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Size of the first 60 updates relative to the weights. With a usual learning rate they stay at the upper edge of the
-grey band; with a rate thirty times as high they are far above it. The third line starts late on the left, because
-before that no spike reaches these weights.
+"""Size of the first 60 updates relative to the weights. With a usual learning rate (left) they stay at the upper edge
+of the grey band; with a rate thirty times as high they are above it, at first far above. In the left plot the third
+line starts late, because until then no spike reaches these weights.
 """
 
 from pathlib import Path

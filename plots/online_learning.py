@@ -1,6 +1,6 @@
 """Cosine similarity between gradients of online rules and of BPTT for the weights of the first layer of LIF neurons, by
-number of layers (left) and of steps (middle). E-prop is exact for one layer; OTTT also ignores the reset. Right: bytes
-of the potentials and traces of a layer, for a batch of 4; those of BPTT grow with time."""
+number of layers (left) and of steps (middle). For one layer, e-prop is exact; OTTT is not, as it ignores the reset.
+Right: bytes of the potentials and traces of a layer, for a batch of 4; with BPTT they grow with the steps."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Gradient of the last step's spikes through 40 time steps of one layer. If the gradient includes the reset, each step
-cancels most of it, and nothing reaches the early steps. With `detach_reset=True` the gradient decays with the leak
+"""Gradient of the spikes of the last step, through 40 time steps of one layer. If the gradient includes the reset, each
+step cancels most of it, and nothing reaches the early steps. With `detach_reset=True` the gradient decays with the leak
 only.
 """
 

@@ -1,5 +1,5 @@
-"""Test accuracy on digits for networks with few synapses. A fixed random pattern wastes many of them. DEEP R and RigL
-move synapses during training and keep their number.
+"""Test accuracy on digits for networks with few synapses. A fixed random pattern puts many of them at useless places.
+DEEP R and RigL move synapses during training and keep their number.
 """
 
 from pathlib import Path

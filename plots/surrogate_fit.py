@@ -1,5 +1,6 @@
-"""Membrane potentials of a trained layer, with two surrogates. The narrow derivative is nearly 0 at most potentials, so
-most neurons learn nothing at most steps. The wide one covers the potentials.
+"""Membrane potentials of a trained layer, with two surrogates. The derivative of the narrow surrogate is nearly 0 at
+most potentials, so most neurons get no gradient at most steps. The derivative of the wide one covers nearly all
+potentials.
 """
 
 from pathlib import Path

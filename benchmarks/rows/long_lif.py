@@ -1,4 +1,4 @@
-"""LIF neurons over a long sequence, which shows memory, and spike counts, for which no sequence must be kept."""
+"""LIF neurons over a long sequence: memory with all spikes as output, and with their counts only."""
 
 from __future__ import annotations
 
