@@ -190,7 +190,7 @@ def list_events_kernel(
         counts[b, recording] = found - begin
 
 
-PARALLEL_EVENTS = 1 << 16  # with fewer events (0.1 ms), starting threads takes longer
+PARALLEL_EVENTS = 1 << 16  # fewer events take less than 0.1 ms, and starting threads takes longer
 EVENT_WORK = 16  # cost of listing an event, relative to a multiplication
 
 # Memory layout of an event, two words of eight bytes: RECORD with y, LINE without y (a sensor with one row).
@@ -236,9 +236,7 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """The index of each time bin's first event, and after its last, (B, T), valid for recordings in order of time; and
-    (B,): 1 if times are in order, else 0.
-    """
+    """Event index ranges `firsts, lasts` of time bins, (B, T); valid where `ordered`, (B,), is 1: times ascend."""
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
     kernel = kernel_for(number_bins_kernel, "int64[1] int64[1] int64[2] int64[2] int64[2]* int64[2]* int64[1]*")

@@ -244,9 +244,8 @@ class Cached(View):
 
     Samples lie in a subfolder that is named after a fingerprint of the data set and its transform. The fingerprint
     covers their code and settings, the arrays and functions that they refer to, the size and time of files that they
-    name, and the versions of packages. If you change the transform, for example, all samples are computed again. The
-    fingerprint misses a change of a file if its path is not stored in the data set, or if its size and time stay the
-    same.
+    name, and the versions of packages. If you change the transform, for example, all samples are computed again. A
+    changed file is not noticed if its path is not stored in the data set, or if its size and time are as before.
 
     Several threads and processes can use the same folder at once, and an interrupted write leaves no partial file. A
     damaged file is written again, with a RuntimeWarning that names it.

@@ -64,7 +64,7 @@ class Events(np.ndarray[Any, Any]):
         self.sensor_size = getattr(source, "sensor_size", (0, 0, 0))
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a column as a plain array, because it has no sensor."""
+        """Index as NumPy does. A single column is a plain array, because it has no sensor size."""
         part = super().__getitem__(key)
         return part.view(np.ndarray) if isinstance(part, Events) and part.dtype.names is None else part
 
@@ -178,7 +178,7 @@ def _column(name: str, column: Any) -> Array:
 
 
 def _whole(name: str, column: Array) -> Array:
-    """Return a column of integers; its dtype may be floating."""
+    """Check that a column has integer values, in an integer or floating dtype, and return it."""
     kind = column.dtype.kind
     if kind not in "iub" and (kind != "f" or not np.array_equal(column, np.floor(column))):
         unit = " of microseconds" if name == "t" else ""

@@ -68,8 +68,7 @@ def to_frames(
         n_bins: the number of bins of equal length. An event is in bin floor((t - t0) n_bins / D). Here t0 and t1 are
             the times of the first and the last event, and D = t1 - t0 + 1 microseconds.
         window: the length of a bin in microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
-        count: the number of consecutive events in a bin, in the order of the array. Bin b begins at event b (count -
-            overlap).
+        count: the number of consecutive events in a bin, in array order. Bin b begins at event b (count - overlap).
         overlap: how much of a bin the next one repeats, in microseconds or events; less than a bin.
         last: "keep" or "drop" a last window or count that is not full.
         dtype: the dtype of the counts, bool, integer or real. The default, uint8, needs little memory. Counts stop at
@@ -121,9 +120,7 @@ class Bins(NamedTuple):
     several: bool  # the caller passed a batch, not one recording
 
     def refuse(self, who: str, wrong: Array) -> None:
-        """Raise ArgumentError for the first event outside of the sensor: `wrong` (B,) has its index for each recording,
-        or -1.
-        """
+        """Raise ArgumentError for an event outside of the sensor, given by its index in `wrong` (B,); -1 for none."""
         for n in np.flatnonzero(wrong >= 0)[:1]:
             event = self.recordings[n][int(wrong[n])]
             names = [name for name in ("x", "y", "p") if name in (event.dtype.names or ())]
@@ -194,7 +191,7 @@ def _recordings(who: str, binning: Binning, given: list[Any]) -> tuple[list[Even
     if not given:
         raise ArgumentError(f"{who}: the list of recordings is empty.")
     sensor = None if size is None else sensor_of(who, size)
-    # Polarities that are counted together may have any value. The kernel itself checks Events against the sensor.
+    # With P = 1, polarities may have any value, because they are counted together. The kernel itself checks Events.
     widest = sensor and (sensor[:2] + ((BITS,) if sensor[2] == 1 else sensor[2:]))
     events = [as_events(who, each, None if isinstance(each, Events) else widest) for each in given]
     sizes = {each.sensor_size for each in events} if sensor is None else {sensor}
@@ -343,9 +340,7 @@ class ToFrame(Binning):
         return self._binned(events)
 
     def batch(self, samples: list[Any], steps: Steps = max) -> tuple[Any, Array]:
-        """The frames of a batch, (T, B, P, H, W) or (T, B, P, W), and the number of frames of each recording (B,).
-        `steps` maps these numbers to T.
-        """
+        """Frames (T, B, P, H, W) or (T, B, P, W), and the numbers of frames (B,), which `steps` maps to T."""
         found: list[Array] = []
 
         def noted(lengths: Array) -> int:

@@ -181,11 +181,9 @@ class Loader:
         processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock. If
             the system cannot fork processes, data set, transform and collate are pickled. Each process seeds
             `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A
-            transform must use `rng` and not keep a Generator, because every process would have a copy and draw the same
-            numbers.
+            transform must use `rng` and not keep a Generator, because all copies would draw the same numbers.
         prefetch: the number of batches made in advance, at least one per worker.
-        seed: the seed of the order and of the transforms. By default each epoch draws a new seed, and you can repeat
-            these with `set_seed`.
+        seed: the seed of the order and of the transforms. By default each epoch draws one, repeatable by `set_seed`.
         drop_last: leave out a last batch that is not full.
         buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
             quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch of samples
@@ -194,8 +192,7 @@ class Loader:
             lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.
     Raises: ArgumentError for a data set without `len` or `[i]`, fewer samples than a batch needs, or invalid buckets.
-        With processes, also for a transform that keeps a Generator, and for an object that cannot be pickled if the
-        system does not fork.
+        With processes, also for a transform that keeps a Generator, and, without forks, for unpicklable objects.
 
     Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
     bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the data
@@ -254,10 +251,8 @@ class Loader:
         return self._batches(None)
 
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
-        """Iterate over batches in parts, for example one part for each device.
-
-        An item is (batch size, {number: part}), with the parts that `cut` selects. Each part is padded separately, and
-        samples that are in no part are not read.
+        """Iterate over (batch size, {number: part}), for example one part for each device. `cut` selects the parts.
+        Each part is padded separately, and samples in no part are not read.
         """
         return self._batches(cut)
 
@@ -299,9 +294,7 @@ class Loader:
         return {**asdict(place), "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue from a `state` with the rest of its epoch. ArgumentError names a difference in the data set or
-        settings.
-        """
+        """Continue from a `state` with the rest of its epoch; ArgumentError for another data set or settings."""
         fixed = self._fixed()
         wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]
         if wrong:

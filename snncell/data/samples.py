@@ -154,8 +154,7 @@ class Sliced(View):
     `overlap`. Times and the other entries of a sample are unchanged.
 
     `Sliced` reads each recording once to count its slices, and again for each slice that does not follow a slice of the
-    same recording. A random transform in `dataset` would change the recording with each read, so pass it to the
-    `Loader` instead.
+    same recording. A random transform in `dataset` would give other slices in each read, so pass it to the `Loader`.
 
     Args:
         dataset: any object with `len` and `[i]`. The first entry of a sample is the recording, events or an array.

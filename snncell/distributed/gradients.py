@@ -111,7 +111,7 @@ def mean_gradients(
 
 
 class Taker(Protocol):
-    """Receives gradients as they are computed, together with the others of their bucket."""
+    """Receives gradients during the backward pass, bucket by bucket."""
 
     buckets: list[list[int]]
 
@@ -133,7 +133,7 @@ class _Take(Primitive):
     outside = early = True
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        # Do not pass them on, because other ranks may not trace at the same time.
+        # Do not call the taker in a trace, because other ranks may not trace at the same time, and would not answer.
         return [(x.shape, x.dtype) for x in inputs]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -33,7 +33,7 @@ _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 class ProgressThread:
     """A thread that calls MPI from `begin` to `end`, while this rank computes, because MPI moves messages only while it
-    is called. It exists if there are several ranks and MPI allows it. Kernels release the GIL for it.
+    is called. It runs only if there are several ranks and MPI allows it. Kernels release the GIL, so it can run.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -142,8 +142,7 @@ class Ranks:
     def sum_shards(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards of vectors like `like`. `own`, the vectors of this rank's shards, are overwritten.
 
-        Vectors are added in the order of a tree over the shards (see `rank_nodes`), so that the bits do not depend on
-        the number of ranks.
+        Vectors are added along a tree over the shards (see `rank_nodes`), so any number of ranks gives the same bits.
         """
         if self.fast:
             total = np.zeros_like(like)

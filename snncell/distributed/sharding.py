@@ -94,8 +94,8 @@ def refuse_lists(tree: Any) -> None:
 
 
 def draw_by_shard(parts: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Iterate over pairs of a shard and its part of the batch. Each has a random sequence that depends only on the
-    common key and the number of the shard. Afterwards all ranks continue with the same random number.
+    """Iterate over pairs of a shard and its part of the batch. A shard's random sequence depends only on the common key
+    and the number of the shard. Afterwards all ranks continue with the same random number.
     """
     seed, drawn = (int(number) for number in present_key().asnumpy())
     try:
@@ -175,8 +175,7 @@ def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Ar
 class InOrder:
     """Sum arrays over the shards and batches of a training step, in the order of the shards (see `Ranks.sum_shards`).
 
-    For each shard of each batch, call `expect`, and then `take` with its arrays in any order; at the end of the step,
-    `begin` and `end`.
+    For each shard of each batch, call `expect`, then `take` with its arrays in any order; finally `begin` and `end`.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:

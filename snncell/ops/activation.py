@@ -126,7 +126,6 @@ def relu(x: Any) -> Any:
     return where(x <= 0, 0, x)  # not x > 0, so that NaN passes through
 
 
-# The derivative is 0 at both corners, as relu's is at 0.
 @elementwise("same", bprop=lambda x, _out, dout: (where(logical_and(x > 0, x < 6), dout, 0.0),))
 def relu6(x: Any) -> Any:
     """ReLU limited to [0, 6]."""

@@ -153,7 +153,7 @@ def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> 
     return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
 
 
-# Proportional to the varying branches if the condition is fixed and every fixed branch is 0.
+# The result is proportional to the branches that vary, if the condition is fixed and a fixed branch is 0.
 where.proportional = lambda inputs, varying: (
     not varying[0] and all(varies or is_number(x, 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
 )
@@ -203,7 +203,7 @@ div.of_complex = Elementwise(_quotient, "float")
 div.of_complex.name = "div"
 
 
-# -x / y^2 uses the quotient, because y^2 may overflow where the gradient does not, and x need not be saved.
+# -x / y^2 is computed as -out / y, because y^2 may overflow where the gradient does not, and x need not be saved.
 div.def_bprop(lambda _x, y, out, dout: (lambda: dout / conj(y), lambda: -dout * conj(out / y)))
 
 
@@ -213,7 +213,7 @@ def floor_div(x: Any, y: Any) -> Any:
     return x // y
 
 
-# The derivative between the jumps.
+# The gradient is the derivative between the jumps.
 @elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * floor_div(x, y)))
 def mod(x: Any, y: Any) -> Any:
     """Remainder x - y * floor(x / y), which has the sign of y."""
@@ -324,7 +324,7 @@ def sgn(x: Numbers) -> Tensor:
     return tensor / where(equal(length, 0.0), 1.0, length)
 
 
-# Piecewise constant, so x gets no gradient.
+# Constant on each side of 0, so x gets no gradient.
 @elementwise(
     "same", name="heaviside", bprop=lambda x, _values, _out, dout: (None, lambda: where(equal(x, 0), dout, 0.0))
 )
@@ -396,12 +396,12 @@ clamp = clip
 
 
 def fmax(x: Numbers, y: Numbers) -> Tensor:
-    """Elementwise maximum that ignores NaN: if one operand is NaN, the other one. Equal elements share the gradient."""
+    """Elementwise maximum that ignores a NaN next to a number, unlike `maximum`. Equal elements share the gradient."""
     return _ignore_nan(maximum, x, y, "fmax")
 
 
 def fmin(x: Numbers, y: Numbers) -> Tensor:
-    """Elementwise minimum that ignores NaN: if one operand is NaN, the other one. Equal elements share the gradient."""
+    """Elementwise minimum that ignores a NaN next to a number, unlike `minimum`. Equal elements share the gradient."""
     return _ignore_nan(minimum, x, y, "fmin")
 
 
@@ -456,7 +456,7 @@ def frac(x: Numbers) -> Tensor:
     return tensor - trunc(tensor)
 
 
-# The derivative between the jumps.
+# The gradient is the derivative between the jumps.
 @elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * trunc(x / y)))
 def fmod(x: Any, y: Any) -> Any:
     """Remainder x - y * trunc(x / y), which has the sign of x; `mod` has the sign of y."""

@@ -134,8 +134,8 @@ class Function(Elementwise):
 
 
 def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
-    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor. Otherwise a NumPy
-    scalar such as `np.exp(-1 / tau)`, a float64, would turn a float32 network into a float64 one.
+    """Keep Python numbers, and convert everything else to a Tensor. NumPy scalars become Python numbers, because the
+    float64 of `np.exp(-1 / tau)`, for example, would turn a float32 network into a float64 one.
     """
     if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # larger integers fit no dtype
         return x
@@ -149,8 +149,8 @@ def is_number(x: object, value: int) -> bool:
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
     """Promote Tensors and Python numbers to one dtype. Numbers stay numbers if there is at least one Tensor. With
-    `floating`, integers become float32. With `widening`, an integer that does not fit the dtype widens it to int64
-    instead of raising ArgumentError.
+    `floating`, integers become float32. A number such as 300 that does not fit the Tensors' dtype uint8 raises an
+    ArgumentError, or with `widening` makes all int64.
     """
     if not any(isinstance(x, Tensor) for x in operands):
         operands = [as_tensor(operands[0], name), *operands[1:]]
@@ -165,8 +165,8 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
                 # A comparison can be computed in int64, but arithmetic would wrap around.
                 if not widening or not dtypes.holds(dtypes.int64, x):
                     raise ArgumentError(
-                        f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert that "
-                        f"first, for instance x.astype('int64')."
+                        f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert the "
+                        f"other operand first, for instance x.astype('int64')."
                     )
                 dtype = dtypes.int64
     if floating and not dtype.is_float:
@@ -179,7 +179,7 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Function]:
     """Decorator that declares an elementwise operation from its formula and its bprop. `rule` is the dtype rule of
     `Elementwise`, and `Function` takes the `options`. Pass `bprop` here if it fits on one line and uses only operations
-    defined above; otherwise use `def_bprop` (`tape/primitive.py`). Discrete results have no gradient.
+    defined above; otherwise use `def_bprop` (`tape/primitive.py`). Booleans and bit patterns have no gradient.
     """
 
     def declare(formula: Callable[..., Any]) -> Function:

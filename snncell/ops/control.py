@@ -196,9 +196,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], elements: Any, axis: int = 0
     pairs of these, and so on: about 2 T combinations. Their order, and so the rounding, differs from a loop.
 
     On a CPU, prefer `scan` or `nn.MultiStep` for an elementwise recurrence, because they keep its state in a register.
-    On one core, they were 2.5 to 22 times as fast for 16,384 steps of 1 to 512 neurons. The parallel scan is the faster
-    one where a loop would run step by step: 12 times for 16,384 products of 16 x 16 matrices. From about 64 x 64 on,
-    its two products per step cost more than it saves. A GPU has not been measured.
+    On one core, they were 2.5 to 22 times as fast for 16,384 steps of 1 to 512 neurons. The parallel scan is faster if
+    a loop would run step by step, for example 12 times for 16,384 products of 16 x 16 matrices. From about 64 x 64 on
+    it is slower, because it computes two products per step. A GPU has not been measured.
 
     Args:
         fn: combines two structures like `elements`, which hold several steps along `axis`, step by step: for example
@@ -290,10 +290,10 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     function written for a batch, and so are gradients inside and outside of `fn`. Results are bit for bit the same as
     for single slices, except for products and sums whose order changes with the number of rows.
 
-    A function with state runs slice by slice. For example, it assigns to Parameters, or contains an `ops.scan` with a
-    carry, such as a spiking layer over time. A function that draws random numbers also runs slice by slice, and draws
-    different ones for each slice. `snncell.explain` shows the choice: "no loop: all 64 steps at once", or "64 steps one
-    by one". Note that all slices are in memory together.
+    A function with state runs slice by slice: if it assigns to Parameters, or contains an `ops.scan` with a carry, such
+    as a spiking layer over time. So does a function that draws random numbers; each slice draws its own. To see the
+    choice, use `snncell.explain`: "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory
+    together.
 
     Args:
         fn: a function or Cell that takes and returns Tensors.

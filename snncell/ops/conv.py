@@ -262,7 +262,7 @@ def conv_transpose2d(
 def _result_bounds(
     whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any
 ) -> list[tuple[int, int]]:
-    """For each axis, the start of the result in the full output, and its end relative to the full output's end."""
+    """For each axis, the start of the result in the "valid" output, and its end relative to that output's end."""
     name = "conv_transpose2d"
     if mode == "same":  # cut both sides, and one more element at the end if the number is odd; or extend the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]

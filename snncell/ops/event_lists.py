@@ -5,7 +5,8 @@
     convolve   lists, weight   -> results
     correlate  lists, results  -> weight   the gradient of the weight
 
-Each operation is the gradient of another one, so gradients of any order exist. Event lists themselves get no gradient.
+The gradients of each operation are operations of this table, so gradients of any order exist. Event lists themselves
+get no gradient.
 """
 
 from __future__ import annotations

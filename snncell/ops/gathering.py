@@ -42,7 +42,7 @@ class _Lookup(Primitive):
 
     On the CPU, `evaluate` checks them. On a GPU, only eager calls check them, because the check waits for the device. A
     compiled Program on a GPU reads NaN for a position out of range (-1 for integers, False for booleans), and adds
-    nothing to a sum. `check(lowest, highest, arrays, attrs)` raises the error for the input number `of`.
+    nothing to a sum. Input number `of` has the positions; `check(lowest, highest, arrays, attrs)` raises the error.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
@@ -123,7 +123,7 @@ def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: di
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    """The sum over all steps: their positions are concatenated."""
+    """The sum of the results of all steps, as one scatter_add with the positions of all steps."""
     x, indices = arrays
     if not varying[1]:
         return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)

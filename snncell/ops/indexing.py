@@ -311,7 +311,7 @@ def tensor_scatter_elements(
 
 
 def scatter_add(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
-    """Add elements of `src` at positions along an axis, as `scatter` writes them; repeated positions add up."""
+    """Add elements of `src` to positions along an axis: out[index[i, j], j] += src[i, j] for axis 0; see `scatter`."""
     return _scatter(x, axis, index, src, "scatter_add", True)
 
 

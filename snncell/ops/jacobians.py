@@ -37,9 +37,9 @@ def jacrev(
     J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. You should prefer it to `jacfwd` if
     the output has fewer elements than the argument.
 
-    One backward pass under `vmap` computes all rows in a jitted function, and more than 12 rows in eager mode. Fewer
-    rows run one by one, because tracing would take longer, as do eager rows of a function with a user's `bprop` or
-    hook, which may read values. Note that `vmap` keeps the intermediate values of all rows in memory.
+    In a jitted function, one backward pass under `vmap` computes all rows. In eager mode this is so for more than 12
+    rows, unless `fn` contains a `bprop` or hook of yours, which may read values. Other rows are computed one by one;
+    for few rows this is faster, because nothing is traced. `vmap` keeps the intermediate values of all rows in memory.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -73,7 +73,7 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """Jacobian by forward-mode differentiation: one `jvp` per element of the argument.
 
-    The arguments and the result are those of `jacrev`. You should prefer it if the argument has fewer elements than the
+    Arguments and result are those of `jacrev`. You should prefer `jacfwd` if the argument has fewer elements than the
     output. Columns are computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`,
     both give the Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
     """

@@ -136,8 +136,8 @@ def is_contiguous(x: Tensor) -> bool:
 
 
 def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
-    """Return the Tensor itself, because `initializer` draws its values immediately. MindSpore's arguments for parts of
-    a distributed Tensor raise an ArgumentError, except for the Tensor's own shape.
+    """Return the Tensor itself, which has its values already. MindSpore's arguments for a part of a distributed Tensor
+    raise an ArgumentError.
     """
     if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
         raise ArgumentError(

@@ -27,9 +27,9 @@ def norm(
 
     Args:
         A: any shape; integers become float32.
-        ord: p. None means 2, over all elements along `dim`. Infinities give the largest and the smallest |x|; 0 gives
-            the number of nonzero elements. For matrices: "fro" (the root of the sum of squares), 1 and infinity (the
-            largest sum of a column, of a row), -1 and -infinity (the smallest).
+        ord: p. None means 2, over all elements along `dim`. inf gives the largest |x|, -inf the smallest, and 0 the
+            number of nonzero elements. For matrices: "fro" (the root of the sum of squares); the largest sum of |x|
+            along a column (1) or a row (inf), or the smallest (-1, -inf).
         dim: the axis, or axes; by default all.
         keepdim: keep the axes with length 1.
     Raises: ArgumentError for matrix norms by singular values (2, -2, "nuc"); ShapeError for three axes and an `ord`.

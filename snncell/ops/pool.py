@@ -6,10 +6,10 @@ There are six operations on windows over the last axes of (N, C, *S):
     unpool      write elements to their windows' places; the gradient of max_pool and pick
     pick        read the elements at the windows' places; the gradient of unpool
     largest     the largest element only, when no gradient is needed
-    sum_pool    the sum of each window over a number; the gradient of spread
-    spread      copy the element of each window to all of its places; the gradient of sum_pool
+    sum_pool    the sum of each window, divided by a number; the gradient of spread
+    spread      copy the element of each window to all places of the window; the gradient of sum_pool
 
-For fixed places all are linear, so gradients of any order exist.
+For fixed places all of them are linear, so gradients of any order exist.
 """
 
 from __future__ import annotations

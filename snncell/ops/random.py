@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a function of (seed, call, element), equal for any number of threads and any device.
+"""Counter-based random numbers: a function of (seed, call, element), equal on any number of threads and any device.
 
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 

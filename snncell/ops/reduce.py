@@ -107,7 +107,7 @@ def not_narrow(x: Any, name: str) -> Tensor:
 
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Product of elements along axes. Its gradient is exact to any order, even if elements are 0."""
+    """Product of elements along axes. Gradients of any order are correct, even if elements are 0."""
     tensor = not_narrow(x, "prod")
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
@@ -160,7 +160,6 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     """Variance: sum((x - mean)^2) / (n - ddof), or a division by 0 for n <= ddof."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
-    # Not below 0, because no variance is negative.
     n = builtins.max(_count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
@@ -241,14 +240,7 @@ def _count_elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod(shape[axis] for axis in axes)
 
 
-def amax(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Maximum along axes, like `max`."""
-    return max(x, axis, keepdims)
-
-
-def amin(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Minimum along axes, like `min`."""
-    return min(x, axis, keepdims)
+amax, amin = max, min
 
 
 def argmax_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
@@ -336,8 +328,8 @@ def cumsum(x: Numbers, axis: int) -> Tensor:
 
 def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
     """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, for one Tensor or several that `join` combines together."""
-    # After k rounds, each element combines the 2^k elements up to it. So the gradient follows from the binary
-    # operation, to any order, and never divides by an element, which may be 0.
+    # After k rounds, each element combines the 2^k elements up to it. So gradients of any order follow from `join`, and
+    # there is no division by an element, which may be 0.
     length, reach = xs[0].shape[axis], 1
     while reach < length:
         heads, tails = zip(*(sh.split(x, [reach, length - reach], axis) for x in xs), strict=True)
@@ -350,7 +342,7 @@ def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple
 
 
 def cumprod(x: Numbers, dim: int) -> Tensor:
-    """Cumulative product along an axis. The gradient is exact even if elements are 0."""
+    """Cumulative product along an axis. The gradient is correct even if elements are 0."""
     tensor = not_narrow(x, "cumprod")
     return _scan_by_doubling(ar.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
 

@@ -162,9 +162,8 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
 
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
-    """Move the axes `source` to the positions `destination`; the other axes keep their order.
-
-    Different numbers of axes, or an axis given twice, raise a ShapeError.
+    """Move the axes `source` to the positions `destination`; the others keep their order. An axis named twice, or
+    different numbers of axes, raise a ShapeError.
     """
     tensor = as_tensor(x, "moveaxis")
     moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]

@@ -10,21 +10,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Share
 from snncell.base.signals import import_once
 from snncell.kernels.cuda import functions
-from snncell.ops.arithmetic import (
-    abs,
-    clip,
-    conj,
-    div,
-    equal,
-    greater,
-    isinf,
-    logical_and,
-    maximum,
-    minimum,
-    mul,
-    sign,
-    where,
-)
+from snncell.ops.arithmetic import abs, clip, conj, div, equal, isinf, logical_and, maximum, minimum, mul, sign, where
 from snncell.ops.base import Grads, as_float, astype, elementwise, is_number, number_or_tensor
 from snncell.tape.primitive import Primitive, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
@@ -57,9 +43,9 @@ def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
         return None, None  # x ** 0 is constant
     if not isinstance(x, Tensor):
         return None, (lambda: dout * out * math.log(x)) if x > 0 else None
-    positive = greater(x, 0)
+    positive = x > 0
     # Use x ** (y - 1) instead of out / x, because out / x is 0 / 0 at x = 0. y = 0 needs a separate case, because 0 * x
-    # ** -1 is NaN at x = 0. For x <= 0 `out` may be infinite or NaN, so it is replaced before the product with 0.
+    # ** -1 is NaN at x = 0. For x <= 0 the gradient of y is 0, but `out` may be infinite or NaN, so 0 replaces it.
     return (
         lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)),
         lambda: dout * where(positive, out, 0.0) * log(where(positive, x, 1.0)),
@@ -132,7 +118,7 @@ def exp_below(x: Any, peak: Any) -> Any:
     return where(x == peak, 1.0, exp(x - peak))
 
 
-# e ** x = out + 1, which is 0 far below 0, where e ** x is below the rounding of 1.
+# The derivative e ** x is out + 1. For very negative x this is 0, because -1 + e ** x rounds to -1.
 @elementwise("float", bprop=lambda _x, out, dout: (dout * (out + 1.0),))
 def expm1(x: Any) -> Any:
     """Exponential minus 1: e ** x - 1, exact near 0."""
@@ -291,7 +277,7 @@ def acos(x: Any) -> Any:
 
 
 # Divide the smaller by the larger coordinate, which cannot overflow, then add the angle of the octant. Equal lengths,
-# even infinite ones, have known angles. For x < 0, y = -0.0 counts as below the cut.
+# even infinite ones, have known angles. For x < 0, the angle is pi if y is 0.0, and -pi if y is -0.0.
 @elementwise("float")
 def atan2(y: Any, x: Any) -> Any:
     """Angle of the point (x, y) in radians, in [-pi, pi]. At the origin the angle and its gradient are 0."""
@@ -376,7 +362,7 @@ def cosh(x: Any) -> Any:
     return 0.5 * (exp(x) + exp(-x))
 
 
-# Above 10^9, x^2 + 1 rounds to x^2; the other branch avoids its overflow.
+# Above 10^9, x^2 + 1 rounds to x^2, and log(2 |x|) cannot overflow.
 @elementwise("float", bprop=lambda x, _out, dout: (dout / hypot(x, 1.0),))
 def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine: log(x + sqrt(x^2 + 1)), exact near 0."""

@@ -38,12 +38,10 @@ class Batches:
     The order is drawn from snncell's random numbers, so you can repeat it with `snncell.set_seed`.
 
     Args:
-        arrays: inputs, then the target: anything that `Tensor` takes, with equally many samples. NumPy arrays are not
-            copied.
+        arrays: inputs, then the target: anything that `Tensor` takes, with equally many samples; not copied if NumPy's.
         batch_size, shuffle, drop_last: as for `data.batches`. With `drop_last` there must be a complete batch.
         time_first: True if the inputs are (T, N, ...), as `data.randman` and `data.padded` return them. Their batches
-            are (T, B, ...). Inputs with one axis, such as lengths, are (N,), and the target, the last array, is (N,
-            ...).
+            are (T, B, ...). Inputs with one axis, such as lengths, are (N,). The target is (N, ...).
     Example:
         >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
         >>> len(data), [tuple(x.shape) for x, y in data]

@@ -91,8 +91,7 @@ def infinite_gradient(
     """Describe the first infinite gradient or loss of some batches at the weights from before an epoch; "" for none.
 
     The gradient with respect to an input (T, B, ...) locates the overflow. The backward pass runs from the last time
-    step to the first, so it overflows at the last step whose gradient is not finite. The Parameters keep their present
-    values.
+    step to the first, so it overflows at the last step whose gradient is not finite. Parameters are restored.
     """
     now = values_of([parameter for parameter, _ in before])
     measured = measure(net, loss, None)

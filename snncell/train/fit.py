@@ -107,22 +107,19 @@ def fit(
         firing_rate: one or more Cells that return spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
-            optimiser step. The step uses the mean gradient over all samples of these batches. The last step of an epoch
-            can have fewer batches.
+            optimiser step. The step uses the mean gradient over all their samples. An epoch can end with fewer batches.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. `fit`
             skips steps without finite gradients. The record of an epoch then contains "loss_scale", the scale of the
             next step, and "skipped", the number of skipped steps.
         monitor: the name of a number in the records, such as "test_loss". At the end `fit` restores the weights of the
-            best epoch. For accuracy, "top5" and similar numbers, the largest value is best; for any other number, the
-            smallest.
+            best epoch. The largest value is best for accuracy, "top5" and similar numbers; the smallest for all others.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`, also for the order of their calls.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
-            signal of the same kind interrupts `fit` at once. Without a checkpoint, the first signal already interrupts
-            `fit` at once.
+            signal of the same kind interrupts `fit` at once; without a checkpoint, the first one does.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The training
             then gives the same bits as without an interruption, even if it was interrupted in the middle of an epoch:
             weights, moments, step number, sample order and log are restored.
@@ -463,9 +460,8 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Context manager: Ctrl-C and SIGTERM call `stop`, so that the training ends after its present step.
 
-    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal of the same kind takes effect
-    immediately. The user's handlers stay in place. Python handles signals on the main thread only, so on others this
-    does nothing.
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal of the same kind takes effect at
+    once. The user's handlers stay in place. On other threads this does nothing, because only the main one gets signals.
     """
     received: list[int] = []
 

@@ -180,8 +180,7 @@ class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
     After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. If
-    the folder contains an earlier run, new records hide its records of later steps. TensorBoard does not change the
-    training.
+    the folder contains an earlier run, new records hide its records of later steps. The training is not changed.
 
     Args:
         folder: the folder, which is created if it is missing.

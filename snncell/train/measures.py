@@ -96,8 +96,7 @@ class Spikes:
 
     Use it as a context manager. It counts every call of these Cells in its body, also while a function is traced.
 
-    Args:
-        cells: one or several Cells over time, such as a `MultiStep`. Of a returned tuple, the first Tensor counts.
+    Args: cells: one or several Cells over time, such as a `MultiStep`. Of a returned tuple, the first Tensor counts.
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())
         >>> with snncell.train.Spikes(layer) as spikes:

@@ -32,7 +32,7 @@ class TrainStep:
 
     @property
     def updated(self) -> bool:
-        """Whether no gradients are being accumulated."""
+        """True if the last batch ended with an optimiser step, so that no accumulated gradients are waiting."""
         return True
 
     def __call__(self, batch: Any) -> Numbers:

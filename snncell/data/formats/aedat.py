@@ -134,7 +134,7 @@ def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]
 
 def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list[tuple[int, ...]]:
     """The header fields of all packets: position of the events, type, event size, offset of the time, and counts.
-    libcaer writes only the events of a packet, but other programs the memory `reserved` for its capacity.
+    libcaer writes only the events of a packet. Other programs also write unused memory, `reserved` up to its capacity.
     """
     first, room = start, False
     packets: list[tuple[int, ...]] = []

@@ -66,8 +66,8 @@ def foreign_errors(path: Any, place: str) -> Iterator[None]:
 def recording(
     path: Any, columns: dict[str, Array], sensor: Any, place: Place = "event {}".format, natural: Sensor | None = None
 ) -> Events:
-    """Convert columns t, x, p, and y if the sensor has two axes, to Events. `sensor` is the user's sensor size. If
-    None, it is `natural`, the one in the file, or else the smallest possible.
+    """Convert columns t, x, p, and y if the sensor has two axes, to Events. The sensor size is the user's, `sensor`, or
+    else the one in the file, `natural`, or else the smallest that contains all events.
     """
     lengths = {name: len(column) for name, column in columns.items() if column.ndim == 1}
     if len(set(lengths.values())) != 1 or len(lengths) != len(columns):

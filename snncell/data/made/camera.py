@@ -37,10 +37,10 @@ def find_events_kernel(
     start: Any, stop: Any, film: Any, times: Any, levels: Any, noise: Any, noise_firsts: Any, limits: Any,
     numbers: Any, firsts: Any, words: Any,
 ) -> None:  # fmt: skip
-    """Find the events of each pixel of `film` (pixels, T), linear between frames: its light leaves its level.
+    """Find the events of each pixel of `film` (pixels, T): its light, linear between frames, has moved by a threshold.
 
-    `noise` has sorted times, with the polarity in the lowest bit, from `noise_firsts[pixel]` on. With the last flag in
-    `numbers`, pixel n writes its events to `words` from event `firsts[n]` on; otherwise their number to `firsts[n]`.
+    `noise` has sorted times, with the polarity in the lowest bit, from `noise_firsts[pixel]` on. If `numbers[2]` is 1,
+    pixel n writes its events to `words` from event `firsts[n]` on. If it is 0, `firsts[n]` gets only their number.
     """
     on, off, leak = limits[0], limits[1], limits[2]
     refractory, width, writing = numbers[0], numbers[1], numbers[2]

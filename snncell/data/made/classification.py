@@ -39,8 +39,7 @@ def randman(
 ) -> tuple[Array, Array]:
     """Spike patterns from smooth random manifolds (randman), a classification task on spike times.
 
-    A class is a smooth surface with `dim` coordinates z in [0, 1)^dim, and its samples are random points on it. Unit u
-    fires in step
+    A class is a smooth surface with coordinates z in [0, 1)^dim; its samples are random points. Unit u fires in step
 
         t_u = floor(fraction steps g_u(z)),  g_u = f_u scaled to [0, 1] over the samples of the class,
         f_u(z) = prod_d sum_{k >= 1} (k + 1)^-alpha a_k sin(2 pi (k b_k z_d + phi_k)),

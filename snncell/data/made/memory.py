@@ -28,7 +28,7 @@ def delayed_match(
     noise: Probability = 0.01,
     seed: Seed | None = None,
 ) -> tuple[Array, Array]:
-    """Delayed match-to-sample task: a cue, a delay, and a second cue; is it the same one?
+    """Delayed match-to-sample task: a cue, a delay, and a second cue; are both the same?
 
     A cue is a population that fires at `rate` while all others fire at `noise`. During the delay all fire at `noise`.
     The answer is yes for half of the samples on average. With two cues, this is the delayed XOR task.
@@ -118,8 +118,8 @@ def cue_accumulation(
     """Evidence accumulation task: cues on the left and right, a delay, and a decision; which side had more cues?
 
     There are four populations: left, right, a decision signal in the last `decision` steps, and one that fires at
-    `noise` all the time. In each sequence, one side drawn at random has each cue with probability `bias`. The label is
-    the side that had more cues.
+    `noise` all the time. In each sequence, a side drawn at random is favoured: each cue comes from it with probability
+    `bias`. The label is the side that had more cues.
 
     Args:
         samples, cues: N, and the number of cues, which must be odd.
@@ -127,7 +127,7 @@ def cue_accumulation(
         delay, decision: steps after the cues; T = cues (cue + pause) + delay + decision.
         units: the number of units in a population.
         rate, noise: spike probability per step of a unit in an active population, and of the fourth population.
-        bias: from 0.5 to 1.
+        bias: probability of the favoured side in each cue, from 0.5 to 1.
         seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,), 0 for left, 1 for right.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature

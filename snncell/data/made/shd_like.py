@@ -67,8 +67,7 @@ class SHDLike:
         sensor_size: (channels, 1, 1).
         classes: the words, one letter per sound.
     Source: format and size follow Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the
-        systematic evaluation of spiking neural networks", IEEE TNNLS 2022. Their data are recordings of spoken digits;
-        these are not.
+        systematic evaluation of spiking neural networks", IEEE TNNLS 2022, whose data are recordings of spoken digits.
     Example:
         >>> words = snncell.data.SHDLike(samples=100, seed=1)
         >>> events, label = words[0]

@@ -31,9 +31,8 @@ Draws = Generator | Size | None
 class Transform:
     """Base class of deterministic event transforms.
 
-    You can call a transform with `Events`. For a structured array with t, x, p and optionally y, pass `sensor_size` (W,
-    H, P) to the transform, because such arrays do not contain it. A transform returns new events and leaves its input
-    unchanged.
+    Call a transform with `Events`, or with a structured array with t, x, p and optionally y. Such arrays do not contain
+    the `sensor_size` (W, H, P), so pass it to the transform. A transform does not change its input.
 
     Any callable, of this class or not, may also have a method that transforms all samples of a batch at once:
 
@@ -210,8 +209,7 @@ class ToImage(Transform):
 class ToVoxelGrid(Transform):
     """Voxel grid: sum the signs of events in time bins, where each event is shared by its two nearest bins.
 
-    With tau = n (t - t0) / (t1 - t0), where t0 and t1 are the times of the first and the last event, bin b of a pixel
-    is
+    Let t0 and t1 be the times of the first and the last event, and tau = n (t - t0) / (t1 - t0). Bin b of a pixel is
 
         V_b = sum_events s max(0, 1 - |b - tau|),  s = 1 for polarity 1, -1 for polarity 0.
 
@@ -223,8 +221,7 @@ class ToVoxelGrid(Transform):
         dtype: float32 or float64.
         sensor_size: (W, H, P), for structured arrays, which contain no sensor size; P is at most 2.
     Returns: When called, (n, 1, H, W), or (n, 1, W) for events without y.
-    Source: Zhu, Yuan, Chaney and Daniilidis, "Unsupervised Event-based Learning of Optical Flow, Depth, and
-    Egomotion", CVPR 2019.
+    Source: Zhu et al., "Unsupervised Event-based Learning of Optical Flow, Depth, and Egomotion", CVPR 2019.
     """
 
     n_time_bins: Count

@@ -119,9 +119,8 @@ class Decimation(Transform):
 class RefractoryPeriod(RandomTransform):
     """Drop events that follow the previous event of their pixel within `delta`.
 
-    Let t_n be the times of a pixel's events of both polarities, in the order of the array. Event n is kept if t_n -
-    t_(n-1) > `delta`, even if event n - 1 was removed. The first event of a pixel is kept; tonic drops it if its time
-    is 0 or less.
+    Let t_n be the times of a pixel's events of both polarities, in array order. Event n is kept if t_n - t_(n-1) >
+    `delta`, even if event n - 1 was removed. The first event is kept; tonic drops it if its time is 0 or less.
 
     Args:
         delta: microseconds, or two numbers between which it is drawn.
