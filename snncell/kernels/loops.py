@@ -54,9 +54,8 @@ class Reduced(NamedTuple):
         return f"{self.far}({self.join.format(left, right)})"
 
     def compensated(self, total: str, lost: str) -> list[str]:
-        """Statements for Kahan summation: add the term to `total`, corrected by `lost`, the rounding error so far.
-
-        GPUs use it instead of a wider dtype, because float64 is slow there. If the sum is infinite, `lost` is 0.
+        """Statements for Kahan summation: add the term to `total`, corrected by `lost`, the rounding error so far. GPUs
+        use it instead of a wider dtype, because float64 is slow there. If the sum is infinite, `lost` is 0.
         """
         return [
             f"term = {self.cast}({self.term} - {lost})",
@@ -104,9 +103,8 @@ def map_loop(ndim: int, body: list[str]) -> list[str]:
 
 
 def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along axes that include the innermost one: parallel lanes along it, then a sum over the lanes in order.
-
-    A unit is an index of the first kept axis; without one, there is one unit.
+    """Reduce along axes that include the innermost one: parallel lanes along it, then a sum over the lanes in order. A
+    unit is an index of the first kept axis; without one, there is one unit.
     """
     return share_axes(axes_left, _row(along, body, sums))
 
@@ -196,9 +194,8 @@ def _join_parts(
 
 
 def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along axes without the innermost one: accumulate whole rows of results, in bands of columns.
-
-    A unit is an index of the first kept axis, or a band if there is only one.
+    """Reduce along axes without the innermost one: accumulate whole rows of results, in bands of columns. A unit is an
+    index of the first kept axis, or a band if there is only one.
     """
     *outer, last = axes_left
     far = {k: r for k, r in enumerate(sums) if r.two_levels}

@@ -23,10 +23,9 @@ LEAST = 3  # index of the smallest slope of V at a spike, after the constants of
 
 @call_once
 def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other: Any, constants: Any) -> Any:
-    """Compute the gradient a_k that each spike of a sample sends back; return the last event before a spike.
-
-    `spikes` has the spike times, the events before them, the currents, and the number of spikes per neuron. The spikes
-    after each event become a linked list: `first`, initially -1, gets its first spike, and `other` the next spike.
+    """Compute the gradient a_k that each spike of a sample sends back; return the last event before a spike. `spikes`
+    has the spike times, the events before them, the currents, and the number of spikes per neuron. The spikes after
+    each event become a linked list: `first`, initially -1, gets its first spike, and `other` the next spike.
     """
     times, places, currents, wanted = spikes
     mem, threshold, last = constants[MEM], constants[THRESHOLD], -1
@@ -78,10 +77,8 @@ def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
 
 @call_once
 def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: Any, event: Any, constants: Any) -> None:
-    """Sweep backwards through the events of a sample, from `event` on, with the adjoint variables p and q.
-
-    `events` has the times of the events, their order, their number per input, the weights, and the gradients of times
-    and weights.
+    """Sweep backwards through the events of a sample, from `event` on, with the adjoint variables p and q. `events` has
+    the times of the events, their order, their number per input, the weights, and the gradients of times and weights.
     """
     time, ordered, of_each, weights, of_time, of_weights = events
     times, _, _, wanted = spikes
@@ -144,9 +141,7 @@ ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients
 
 
 def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
-    """The gradients of times and weights. `more` are order, spike times, places and currents, as `find` returns them,
-    and the gradients of the spike times.
-    """
+    """Gradients of times and weights. `more`: order, times, places and currents of `find`, and the spikes' gradients."""
     return run_backward(send_back_kernel, times, weights, *more, **constants)
 
 

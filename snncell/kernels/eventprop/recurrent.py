@@ -37,10 +37,9 @@ TIE = 2.0**-30  # two spike times with a smaller relative difference count as th
 def next_spikes(
     near: Any, marked: Any, soon: Any, now: Any, left: Any, v: Any, i: Any, spikes: Any, constants: Any
 ) -> Any:
-    """Find the time until the next spike among the neurons in `near`, at most `left`, or inf.
-
-    `soon` gets the time until the next spike of each neuron, or inf if another neuron spikes before it. A neuron
-    becomes silent if its next spike, rounded to its dtype, is not before the end.
+    """Find the time until the next spike among the neurons in `near`, at most `left`, or inf. `soon` gets the time
+    until the next spike of each neuron, or inf if another neuron spikes before it. A neuron becomes silent if its next
+    spike, rounded to its dtype, is not before the end.
     """
     times, _, _, number, wanted = spikes
     mem, syn, threshold, end = constants[MEM], constants[SYN], constants[THRESHOLD], constants[END]
@@ -117,9 +116,8 @@ def find_in_sample(
     time: Any, ordered: Any, events: Any, of_each: Any, count: Any, queue: Any, weights: Any, flag: Any, near: Any,
     soon: Any, state: Any, spikes: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the spikes of one sample; `queue` has the input events in order, of which `count` are before the end.
-
-    Each iteration begins at the time `now` of the event `last`, and goes on to the next event.
+    """Find the spikes of one sample; `queue` has the input events in order, of which `count` are before the end. Each
+    iteration begins at the time `now` of the event `last`, and goes on to the next event.
     """
     v, i, v_end, i_end = state
     rows, neurons = weights.shape
@@ -153,10 +151,9 @@ def find_recurrent_spikes(
     start: Any, stop: Any, times: Any, order: Any, weights: Any, found: Any, places: Any, currents: Any, flags: Any,
     state: Any, numbers: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the first spikes of each neuron; as `find_spikes`, with two differences.
-
-    `weights` (N_in + N, N) has the recurrent weights in its last rows. `order` (B, E + N K) has the events of a sample
-    by time: the number of an input event, or E + n K + k for spike k of neuron n. After the last event, it has -1.
+    """Find the first spikes of each neuron; as `find_spikes`, with two differences. `weights` (N_in + N, N) has the
+    recurrent weights in its last rows. `order` (B, E + N K) has the events of a sample by time: the number of an input
+    event, or E + n K + k for spike k of neuron n. After the last event, it has -1.
     """
     samples, events = times.shape
     inputs, neurons = weights.shape
@@ -200,9 +197,8 @@ def send_back_sample(
     time: Any, ordered: Any, most: Any, of_each: Any, inputs: Any, weights: Any, spikes: Any, gradient: Any,
     of_time: Any, of_weights: Any, lists: Any, state: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`.
-
-    When the sweep reaches a spike, its gradient is complete, because a spike only affects later events.
+    """Sweep backwards through all events of a sample; see `adjoint.sweep` and `adjoint.sent_by`. When the sweep reaches
+    a spike, its gradient is complete, because a spike only affects later events.
     """
     times, places, currents, events, wanted = spikes
     first, other = lists

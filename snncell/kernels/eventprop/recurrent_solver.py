@@ -148,10 +148,9 @@ def insert_event(space: Any, place: Any, lane: Any, time: Any, number: Any) -> N
 def find_arrivals(
     space: Any, base: Any, neurons: Any, inputs: Any, wanted: Any, delays: Any, found: Any, insert: Any, constants: Any
 ) -> Any:
-    """The time of the first arrival of a spike of the present window, or inf, and the number of spike and target.
-
-    The number is (index of the spike in `found`) N + (index of the target). With `insert`, all arrivals become events
-    of their targets.
+    """The time of the first arrival of a spike of the present window, or inf, and the number of spike and target. The
+    number is (index of the spike in `found`) N + (index of the target). With `insert`, all arrivals become events of
+    their targets.
     """
     best, which = float64(inf), 0
     for n in range(neurons):
@@ -242,7 +241,6 @@ def find_in_windows(
     limit: Any, constants: Any,
 ) -> None:  # fmt: skip
     """Find the first spikes of each neuron, `found` (B, N K), its last states and its maximum, as `find_with_solver`.
-
     `times` (B, (N_in + N) K) has inf for the spikes of the layer; `weights` and `delays` are (N_in + N, N). For each
     part, `sizes` has the largest numbers of windows and of steps of a group.
     """
@@ -422,9 +420,8 @@ PARTS = 16  # the maximum number of units, because the backward pass keeps all s
 
 
 class RecurrentSimulation(Simulation):
-    """`Simulation` of a recurrent layer, with weights and delays (N_in + N, N).
-
-    No other neuron gets the spikes of a neuron after its K-th; they end its simulation, or reset it.
+    """`Simulation` of a recurrent layer, with weights and delays (N_in + N, N). No other neuron gets the spikes of a
+    neuron after its K-th; they end its simulation, or reset it.
     """
 
     def __init__(self, functions: str, arrays: Any, params: int, spikes: int, step: float, **more: Any) -> None:
@@ -466,7 +463,6 @@ class RecurrentSimulation(Simulation):
         return self._results(self._run()[0])
 
     def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
-        """As `Simulation.send_back`."""
         (found, *_), windows, steps = self._run()
         given = self._gradients(gradients, last, maximum)
         given[0] = np.zeros_like(found) if gradients is None else given[0]

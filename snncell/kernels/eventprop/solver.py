@@ -133,9 +133,7 @@ def exact_crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, below: Any
 def end_at_extremum(
     which: Any, lane: Any, y: Any, z: Any, x: Any, p: Any, states: Any, kind: Any, lane_values: Any, highest: Any
 ) -> None:
-    """End a lane's step at the extremum of the condition or the read-out, if that extremum matters (see the module).
-    x is memory for states.
-    """
+    """End a lane's step at the extremum of the condition or the read-out, if it matters; x is memory for states."""
     value, maximum, _place = highest
     _now, length, _weight, above, below, _places = lane_values
     last, turns, whole = tail(value, 4 * LANES), tail(value, 7 * LANES), length[lane]
@@ -163,9 +161,8 @@ def end_at_extremum(
 
 @inline
 def may_reach(lane: Any, length: Any, above: Any, below: Any, first: Any, last: Any) -> Any:
-    """True if the condition may have a maximum of at least 0 within a step.
-
-    If it curves down at both ends, it is below both tangents; if only at the first end, it is below the tangent there.
+    """True if the condition may have a maximum of at least 0 within a step. If it curves down at both ends, it is below
+    both tangents; if only at the first end, it is below the tangent there.
     """
     rise, fall = first[lane], last[lane]
     if not rise > 0.0 >= fall:
@@ -203,10 +200,9 @@ def end_at_extrema(
 def begin_steps(
     lanes: Any, kind: Any, events: Any, now: Any, length: Any, places: Any, y: Any, rest: Any, constants: Any
 ) -> None:
-    """Choose the length of each lane's next step: until its next input spike or the end, at most STEP.
-
-    Row `rest` of y is the time that is left of a refractory period; a step also ends with this period. The kind becomes
-    FULL for the length STEP, otherwise LAST, which `end_step` replaces.
+    """Choose the length of each lane's next step: until its next input spike or the end, at most STEP. Row `rest` of y
+    is the time that is left of a refractory period; a step also ends with this period. The kind becomes FULL for the
+    length STEP, otherwise LAST, which `end_step` replaces.
     """
     when, _which, apart, counts, _of_each = events
     for lane in range(lanes):
@@ -225,10 +221,8 @@ def end_step(
     lane: Any, n: Any, events: Any, weights: Any, start: Any, p: Any, y: Any, z: Any, rest: Any, spikes: Any,
     kind: Any, lane_values: Any, courses: Any, constants: Any,
 ) -> Any:  # fmt: skip
-    """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
-
-    A full step needs this function only if a spike ends it. If the states have become NaN, the time of the next spike
-    is NaN.
+    """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends. A full
+    step needs this function only if a spike ends it. If the states have become NaN, the time of the next spike is NaN.
     """
     when, which, apart, counts, of_each = events
     found, wanted, limit, numbers = spikes

@@ -73,9 +73,7 @@ def before_flow(
     lane: Any, n: Any, events: Any, weights: Any, p: Any, z: Any, states: Any, params: Any, gradient: Any, spikes: Any,
     own: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
 ) -> None:  # fmt: skip
-    """Go back through a spike or an input at the end of a lane's step: make the gradients of the states after it those
-    before it.
-    """
+    """Go back through a spike or input at the end of a lane's step: turn the gradients after it into those before it."""
     _when, which, apart, _counts, of_each = events
     _found, wanted, _limit, numbers = spikes
     of_time, _length, weight, _above, _below, places = lane_values
@@ -231,10 +229,9 @@ def send_back_group(
     lane_values: Any, scratch: Any, memory: Any, of_events: Any, of_weights: Any, of_delays: Any, of_initial: Any,
     of_values: Any, params: Any, constants: Any,
 ) -> Any:  # fmt: skip
-    """Add the gradients of a group of neurons in one sample; return the number of steps.
-
-    `gradients` has those of the spikes, the last states, their rows, and the maxima. If the log is too short for the
-    steps, nothing is added; `send_back_with_solver` must be called again.
+    """Add the gradients of a group of neurons in one sample; return the number of steps. `gradients` has those of the
+    spikes, the last states, their rows, and the maxima. If the log is too short for the steps, nothing is added;
+    `send_back_with_solver` must be called again.
     """
     _when, which, _apart, counts, of_each = events
     _log_y, _log_z, _log_length, _kinds, most = log
@@ -388,9 +385,7 @@ class Simulation:
         return found + 1
 
     def find(self) -> list[Any]:
-        """Spike times (B, N, K), states at the end (B, N, S), and maxima of `readout` (B, N); empty unless in
-        `outputs`.
-        """
+        """Spike times (B, N, K), last states (B, N, S), and maxima of `readout` (B, N); empty unless in `outputs`."""
         outs = [empty((self.samples, self.neurons * width), self.dtype) for width in self.widths]
         kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[1]* float64[2]* int64[2]* "
         kinds += "int64 int64 int64 float64[1]"
@@ -413,9 +408,7 @@ class Simulation:
         return [nothing if x is None else np.ascontiguousarray(x).reshape(self.samples, -1) for x in given]
 
     def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
-        """The gradients of times, weights, delays, initial states and constants, from those of the results of `find`,
-        which must be None if they are not in `outputs`.
-        """
+        """The gradients of all arrays, from those of the results of `find`; None for results not in `outputs`."""
         flat, given = self.arrays[0], self._gradients(gradients, last, maximum)
         found, of_times = empty(given[0].shape, self.dtype), empty(flat.shape, self.dtype)
         shapes = [(self.inputs, self.neurons), (self.inputs * self.delayed, self.neurons)]

@@ -99,10 +99,7 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
 
 @call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
-    """A time up to `longest` at which V is above the threshold, given V and I at time 0; -1 if there is none.
-
-    It is the time of the peak of V, or `longest` if the peak is later.
-    """
+    """The time of the peak of V, or `longest` if that is earlier; -1 if V is below the threshold then."""
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
     if v == 0.0 and peak <= longest:  # V is proportional to kappa
         return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0

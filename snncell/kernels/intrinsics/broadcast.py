@@ -71,7 +71,6 @@ def sum_broadcast(
     target: Any, source: Any, first: int, count: int, rows: int, times: int, inner: int, each: int
 ) -> None:
     """The transpose of `fill_broadcast`: add each element of the source to the element of `target` that it repeats.
-
     `target` (rows, inner) is reused like a ring: it has the results of row n at n % rows. Therefore it needs only the
     rows to which these `count` elements belong. The additions have a fixed order, in the dtype of `target`.
     """
@@ -121,10 +120,9 @@ FEWER = 4  # a block has at least this number of elements for each of its result
 
 
 class BlockSum(NamedTuple):
-    """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes.
-
-    The array is read as (repetitions, outer, times, inner, each) and summed to the results (outer, inner). If there are
-    few results, `inner` contains each of them `fold` times, and these copies are added last.
+    """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes. The array is read as
+    (repetitions, outer, times, inner, each) and summed to the results (outer, inner). If there are few results, `inner`
+    contains each of them `fold` times, and these copies are added last.
     """
 
     shape: tuple[int, ...]

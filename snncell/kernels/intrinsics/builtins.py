@@ -79,9 +79,8 @@ def inline(function: _F) -> _F:
 
 
 def call_once(function: _F) -> _F:
-    """Decorate a long function that kernels call; it is not inlined, so a kernel has its code only once.
-
-    The functions of `intrinsics` have machine code of their own, which all kernels share.
+    """Decorate a long function that kernels call; it is not inlined, so a kernel has its code only once. The functions
+    of `intrinsics` have machine code of their own, which all kernels share.
     """
     PENDING.append(("call_once", function))
     return function
@@ -98,9 +97,8 @@ def least(a: Any, b: Any) -> Any:
 
 
 def independent(count: Any) -> Any:
-    """A range for an innermost loop in which no iteration writes an array element that another iteration uses.
-
-    LLVM vectorises such a loop without checks whether arrays overlap.
+    """A range for an innermost loop in which no iteration writes an array element that another iteration uses. LLVM
+    vectorises such a loop without checks whether arrays overlap.
     """
     return range(count)
 
@@ -325,10 +323,9 @@ class Vectors:
         *,
         maybe_none: bool = False,
     ) -> list[Any]:
-        """Emit a loop of `body(number, values)` for the numbers 0, step, ... below `count`.
-
-        `values` are variables with the initial values `start`. The body returns their next values, and `loop` their
-        last ones. The loop runs at least once, unless `maybe_none` allows a count of 0.
+        """Emit a loop of `body(number, values)` for the numbers 0, step, ... below `count`. `values` are variables with
+        the initial values `start`. The body returns their next values, and `loop` their last ones. The loop runs at
+        least once, unless `maybe_none` allows a count of 0.
         """
         builder = self.builder
         before, inside, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()

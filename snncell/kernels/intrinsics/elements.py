@@ -156,10 +156,7 @@ def lanes(start: Any) -> Any:
 
 
 def strip(count: int, kind: Any) -> Any:
-    """An uninitialised stack array of `count` elements, at most BLOCK, of a dtype or the dtype of an array.
-
-    Compiled, it has room for BLOCK + SLACK elements.
-    """
+    """An uninitialised stack array of `count` elements, at most BLOCK; compiled, it has room for BLOCK + SLACK."""
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
@@ -197,9 +194,8 @@ DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
 
 
 def arguments(kinds: str) -> Any:
-    """A kernel function that unpacks all arguments from the address of the slots, as a tuple.
-
-    `kinds` has the dtype of each argument, and the number of axes of each array: for example, "int64 float32[2]".
+    """A kernel function that unpacks all arguments from the address of the slots, as a tuple. `kinds` has the dtype of
+    each argument, and the number of axes of each array: for example, "int64 float32[2]".
     """
     every = [_kind_of(kind) for kind in kinds.split()]
     result = types.Tuple(every)

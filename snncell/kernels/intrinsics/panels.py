@@ -202,9 +202,7 @@ def pack(
 def store(
     out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Copy `height` rows of sums, `stride` apart, to rows from `first` and columns from `low` of a result.
-    If `out_turned` is not 0, `out` is the transposed result.
-    """
+    """Copy `height` rows of sums, `stride` apart, to a result from row `first` and column `low` on."""
     if out_turned != 0:
         _, m = out.shape
         turn(tail(flat(out), low * m + first), m, sums, stride, height, width, side)

@@ -78,10 +78,9 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
 def run_in_parts(
     kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], scratch: Sequence[Any], geometry: Any
 ) -> None:
-    """Call a kernel `(grain, *operands, *memory, geometry)` that needs scratch memory.
-
-    Each array of `memory` has one row for each part, and a kernel uses row `start // grain`. `scratch` has the size and
-    dtype of the rows of each. `geometry` contains integers, such as strides and numbers of channels.
+    """Call a kernel `(grain, *operands, *memory, geometry)` that needs scratch memory. Each array of `memory` has one
+    row for each part, and a kernel uses row `start // grain`. `scratch` has the size and dtype of the rows of each.
+    `geometry` contains integers, such as strides and numbers of channels.
     """
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in scratch]
@@ -181,10 +180,9 @@ def _compile_kernel(name: str, source: str, code: str, signature: Sequence[Any])
 
 
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
-    """Parse the signature of a kernel from text.
-
-    For example, in "int64 T[1] S[2]*" the first argument is an integer and the others are arrays of one and two axes.
-    The star marks an array that the kernel writes. T and S stand for the dtypes in `named`.
+    """Parse the signature of a kernel from text. For example, in "int64 T[1] S[2]*" the first argument is an integer
+    and the others are arrays of one and two axes. The star marks an array that the kernel writes. T and S stand for the
+    dtypes in `named`.
     """
     of_letter = dict(zip("TS", named, strict=False))
     signature: list[Any] = []
@@ -228,7 +226,6 @@ def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) 
 
 def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
     """Run the units from `start` to `stop`, where the units of all kernels are numbered one kernel after the other.
-
     `table` (kernels, 3) has the address of each kernel, the address of its slots, and its number of units. `failed` is
     set to 1 if a kernel returns an error.
     """
@@ -265,9 +262,8 @@ class KernelBatch:
         self._free: list[_Call] = []
 
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
-        """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
-
-        `arrays` are the arrays of all kernels, C-contiguous; only their numbers of elements must be right.
+        """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads. `arrays` are
+        the arrays of all kernels, C-contiguous; only their numbers of elements must be right.
         """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))

@@ -45,7 +45,6 @@ class DistinctNode(values.MDValue):  # type: ignore[misc]
 
 class Builder(llvm.IRBuilder):  # type: ignore[misc]
     """Emits LLVM IR without aggregates (LLVM's structs, such as Numba's tuples) that are built only to read a field.
-
     Each instruction on an aggregate contains the text of its type. The arguments of a kernel are one aggregate, so this
     text would be long, and take time to write and to parse.
     """
@@ -57,12 +56,10 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
         self.heap: list[Any] = []  # variables with the addresses of heap memory; the function must free this memory
 
     def insert_value(self, agg: Any, value: Any, idx: Any, name: str = "") -> Any:
-        """Set a field of an aggregate."""
         self._made.append(super().insert_value(agg, value, idx, name))
         return self._made[-1]
 
     def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
-        """The field of an aggregate."""
         while isinstance(idx, int) and isinstance(agg, instructions.InsertValue) and len(agg.indices) == 1:
             if agg.indices[0] == idx:
                 return agg.operands[1]
@@ -70,11 +67,9 @@ class Builder(llvm.IRBuilder):  # type: ignore[misc]
         return super().extract_value(agg, idx, name)
 
     def load(self, ptr: Any, *rest: Any, **named: Any) -> Any:
-        """Load from memory."""
         return self._grouped(super().load(ptr, *rest, **named), ptr)
 
     def store(self, value: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
-        """Store to memory."""
         return self._grouped(super().store(value, ptr, *rest, **named), ptr)
 
     def _grouped(self, access: Any, pointer: Any) -> Any:
@@ -124,7 +119,6 @@ class Lower(lowering.Lower):  # type: ignore[misc]
             return self.builder.alloca(lltype, name=name)
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
-        """Assign a value to a variable."""
         if name in self._singly_assigned_vars:
             super().storevar(value, name)
         else:
@@ -148,7 +142,6 @@ class Lower(lowering.Lower):  # type: ignore[misc]
         return own
 
     def lower_function_body(self) -> Any:
-        """Lower all blocks."""
         self._labels = {id(block): label for label, block in self.blocks.items()}
         return super().lower_function_body()
 

@@ -77,7 +77,6 @@ def _engine(module: Any) -> Any:
 
 def _define(name: str, result: Any, arguments: int, write: Callable[[Any, Any, Callable[..., Any]], None]) -> Any:
     """Compile a C function of pointers to 8-byte words; return its address, and the engine that keeps it in memory.
-
     `write(builder, arguments, call)` emits its code, in which `call(address, start, stop, slots)` calls a kernel.
     """
     llvm: Any = import_once("llvmlite.binding")
@@ -138,9 +137,8 @@ def range_runner() -> tuple[int, Any]:
 
 
 class Kernel(Protocol):
-    """A compiled kernel: a function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
-
-    It runs `units` units on the calling thread, or, if `grain` is not 0, on all threads, `grain` units at a time.
+    """A compiled kernel: a function `(units, grain, *arguments)` of NumPy arrays and Python numbers. It runs `units`
+    units on the calling thread, or, if `grain` is not 0, on all threads, `grain` units at a time.
     """
 
     loaded: bool  # True if the code came from disk, False if it was compiled now

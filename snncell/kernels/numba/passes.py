@@ -143,7 +143,6 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
             self._final_module.link_in(module)
 
     def add_linking_library(self, library: Any) -> None:
-        """Add a library with functions that this one calls."""
         if not isinstance(library, SharedCode):
             library._ensure_finalized()
         self._linking_libraries.append(library)
@@ -332,10 +331,9 @@ class _WideningError(Exception):
 
 
 def infer_types(calls: Any, target: Any, code: Any, arguments: tuple[Any, ...], returns: Any) -> TypedCode:
-    """Infer the types of a function; `returns` is the type of its result, or None to infer it.
-
-    If a variable gets a second type later in the code, Numba's inference takes over, because it finds the common type.
-    It also takes over after an error, because its error messages explain the fault.
+    """Infer the types of a function; `returns` is the type of its result, or None to infer it. If a variable gets a
+    second type later in the code, Numba's inference takes over, because it finds the common type. It also takes over
+    after an error, because its error messages explain the fault.
     """
     try:
         with calls.callstack.register(target.target, None, code.func_id, arguments):

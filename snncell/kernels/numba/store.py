@@ -95,10 +95,7 @@ _thread = _ThreadClaims()
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim a file before compiling it.
-
-    If another process is compiling it, call `told`, and wait for that process. The caller must then try to load again.
-    """
+    """Claim a file; if another process is compiling it, call `told` and wait. The caller must then try to load it."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
         if not is_foreign_claim(place):

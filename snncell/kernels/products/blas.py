@@ -102,7 +102,6 @@ def _multiply_batch_into(out: Any, x: Any, y: Any) -> None:
 
 def _parts(m: int, n: int, k: int) -> tuple[int, int, int]:
     """The parts along rows and columns of a result (m, n), and along the contracted axis; the longest is halved first.
-
     The contracted axis counts half, because its parts have partial sums. For example, the gradient of a weight has few
     rows and columns, but a contracted axis of all steps and samples.
     """

@@ -50,9 +50,8 @@ def split_rows(
     start: Any, stop: Any, starts: Any, places: Any, values: Any, own: Any, own_values: Any, firsts: Any, counts: Any,
     graded: Any,
 ) -> None:  # fmt: skip
-    """Split the events of each row into blocks of DEPTH places, in the form of `matmul.find_all_events`.
-
-    Places are counted from the start of their block. `graded` is set to 1 for units with a value other than 1.
+    """Split the events of each row into blocks of DEPTH places, in the form of `matmul.find_all_events`. Places are
+    counted from the start of their block. `graded` is set to 1 for units with a value other than 1.
     """
     blocks, rows = counts.shape
     for unit in range(start, stop):

@@ -43,9 +43,8 @@ def list_windows(
     start: Any, stop: Any, places: Any, values: Any, starts: Any, counts: Any, batch: Any, inputs: Any, firsts: Any,
     own: Any, own_values: Any, own_starts: Any, own_counts: Any, delays: Any,
 ) -> None:  # fmt: skip
-    """List the events of the window matrix, from the events of x (T B, N_in); both as in `matmul.find_all_events`.
-
-    A unit is a time step. `delays` is D + 1, and `firsts` has the index of each row's first event in `own`.
+    """List the events of the window matrix, from the events of x (T B, N_in); both as in `matmul.find_all_events`. A
+    unit is a time step. `delays` is D + 1, and `firsts` has the index of each row's first event in `own`.
     """
     of_x, _ = counts.shape
     blocks, _ = own_counts.shape
@@ -77,10 +76,8 @@ def add_late(
     start: Any, stop: Any, grain: Any, places: Any, values: Any, starts: Any, counts: Any, late: Any, weights: Any,
     out: Any, memory: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Add the weights of each event to later rows of `out` (T B, N_out): y[t + delay[i, j], j] += w[i, j] x[t, i].
-
-    A unit is a sample. `late` (N_in, N_out) has delay[i, j] N_out + j, and `geometry` is (D, B). `memory` is
-    overwritten.
+    """Add the weights of each event to later rows of `out` (T B, N_out): y[t + delay[i, j], j] += w[i, j] x[t, i]. A
+    unit is a sample. `late` (N_in, N_out) has delay[i, j] N_out + j, and `geometry` is (D, B). `memory` is overwritten.
     """
     of_x, rows = counts.shape
     _, outputs = weights.shape
@@ -268,9 +265,7 @@ COLUMNS = 2048  # columns of a part of a transform
 
 @functools.lru_cache(64)
 def _waves(length: int, steps: int, dtype: Any) -> tuple[Any, Any]:
-    """The transform of the first `steps` steps of a period of `length` to pairs (real, imaginary) of frequencies, (2 F,
-    steps), and its inverse.
-    """
+    """The transform of `steps` of a period of `length` to pairs (real, imaginary), (2 F, steps), and its inverse."""
     frequencies = length // 2 + 1
     turns = np.outer(np.arange(frequencies), np.arange(steps)) % length * (2 * np.pi / length)
     waves = np.stack([np.cos(turns), -np.sin(turns)], 1)

@@ -348,10 +348,9 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool, reach: int 
 
 
 def estimate_density(x: Any) -> float:
-    """Estimate the fraction of nonzero elements of a contiguous array, from runs of elements.
-
-    The distance between runs is not a whole number of rows or images. With every n-th row instead, for example, all
-    samples could be the first rows of images, at whose border there are fewer spikes.
+    """Estimate the fraction of nonzero elements of a contiguous array, from runs of elements. The distance between runs
+    is not a whole number of rows or images. With every n-th row instead, for example, all samples could be the first
+    rows of images, at whose border there are fewer spikes.
     """
     elements = x.reshape(-1)
     if x.size > SAMPLES:

@@ -50,10 +50,9 @@ def add_synapses(start: Any, stop: Any, x: Any, starts: Any, places: Any, values
 def multiply_on_pattern(
     start: Any, stop: Any, x: Any, y: Any, starts: Any, counts: Any, places: Any, outputs: Any, samples: Any, out: Any
 ) -> None:  # fmt: skip
-    """`out[e] = sum over n of x[n, i] y[n, place of e]` for the synapses e of input i. A unit is an input.
-
-    x and y are in strips of SAMPLES samples: strip k begins at element k SAMPLES N, and has a row for each input or
-    output. The synapses are the events of M, in blocks of DEPTH places.
+    """`out[e] = sum over n of x[n, i] y[n, place of e]` for the synapses e of input i. A unit is an input. x and y are
+    in strips of SAMPLES samples: strip k begins at element k SAMPLES N, and has a row for each input or output. The
+    synapses are the events of M, in blocks of DEPTH places.
     """
     blocks, inputs = counts.shape
     four, sums, offsets = 4, strip(16 * FOURS, x), strip(4 * FOURS, starts)
