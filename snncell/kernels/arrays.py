@@ -1,4 +1,4 @@
-"""CPU arrays: a memory pool for large ones, lookups per row, and evaluation without floating-point warnings."""
+"""CPU arrays: a memory pool for large arrays, lookups per row, and calls without floating-point warnings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from snncell.base import config
 from snncell.base.signals import after_fork
 
-# The C library caches the memory of smaller arrays itself. It returns larger blocks to the system each time, and the
-# page faults of fresh memory then cost as much as filling it.
+# The C library caches the memory of smaller arrays itself. It returns larger blocks to the system each time. The page
+# faults of fresh memory then cost as much as filling it.
 POOLED_BYTES = 1 << 18
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Any:
-    """A new, uninitialised array; large ones get memory from the pool, which takes it back after the last view."""
+    """A new, uninitialised array; a large array gets memory from the pool, and returns it with its last view."""
     size = math.prod(shape) * dtype.itemsize
     if size < POOLED_BYTES:
         return np.empty(shape, dtype)
@@ -45,13 +45,13 @@ class ArrayPool:
         self._setting = limit
         self.ended = False
         self._begin()
-        # At interpreter shutdown, arrays may die after the names of this module: the pool keeps nothing from then on.
+        # At interpreter shutdown, arrays may die after the names of this module, so the pool then keeps nothing.
         atexit.register(self._end)
-        after_fork(self._begin)  # a thread that does not exist in the child may hold the lock
+        after_fork(self._begin)  # in the child, a thread that does not exist there may hold the lock
 
     def _begin(self) -> None:
         self._free: dict[int, list[Any]] = {}
-        self._lock = threading.RLock()  # reentrant, because the garbage collector may end a lease inside of the pool
+        self._lock = threading.RLock()  # reentrant, because the garbage collector may call `give` inside of the pool
         self.held = 0
 
     def _end(self) -> None:
@@ -150,7 +150,7 @@ def quiet_runner() -> Callable[..., Any]:
 
 # --- Lookups with different indices for each row ----------------------------------------------------------------------
 
-# Each row is (A, n, B), with indices (I) into n, its axis `axis`; A, I and B stand for any axes.
+# Each row is (A, n, B), with indices (I) into axis `axis` of length n; A, I and B stand for any axes.
 
 
 def take_from_rows(x: Any, indices: Any, axis: int) -> Any:

@@ -1,6 +1,7 @@
-"""Limits of the machine, measured: the bandwidth of a copy, and the rate of large matrix products.
+"""Measured limits of the machine: the bandwidth of a copy, and the rate of large matrix products.
 
-A kernel cannot take less time than its bytes at this bandwidth, or its operations at this rate (`docs/cost-model.md`).
+A kernel takes at least its bytes divided by this bandwidth, and its operations divided by this rate
+(`docs/cost-model.md`).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ SIDE = 1024  # of the matrices
 
 
 def fastest_seconds(run: Callable[[], Any]) -> float:
-    """The time of the fastest of several calls, after one that does not count."""
+    """The time of the fastest of ROUNDS calls, after a first call that does not count."""
     run()
     return min(timeit.repeat(run, number=1, repeat=ROUNDS))
 
 
 @functools.cache
 def copy_bandwidth(space: Space = HOST) -> float:
-    """Bytes per second, read and written, of a copy by all threads, or on the device; measured once."""
+    """Bytes per second, read plus written, of a copy by all threads, or on the device; measured once."""
     if space is DEVICE:
         device, size = runtime(), 1 << 16 if is_simulated() else COPIED
         one, other = device.allocate(size), device.allocate(size)

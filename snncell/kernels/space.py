@@ -1,4 +1,4 @@
-"""Spaces of arrays, the host and the device, with the operations that plans and loops need in either."""
+"""Memory spaces, the host (CPU) and the device (GPU), with the array operations that plans and loops need in both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Host:
         return total
 
     def sum(self, array: Any, axes: tuple[int, ...] = (0,)) -> Any:
-        """The sum along some axes."""
+        """The sum along axes."""
         return self.cast(sums.total(self.widen(array), axes), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
@@ -88,7 +88,7 @@ class _DeviceSpace:
     capsule = staticmethod(exchange.device_capsule)
 
     def __init__(self) -> None:
-        # Operations that loops over time need in addition to those of their body; they register themselves.
+        # Operations that loops over time need in addition to those of their body: `ops` registers them here.
         self.arithmetic: dict[str, Any] = {}
 
     def copy(self, array: Any) -> Any:

@@ -1,9 +1,10 @@
 """Sums on the CPU with a rounding error that does not grow with the number of terms.
 
-A float32 counter loses up to half a unit in the last place with every term. For example, the sum of a million times 0.1
-is wrong by 1 %, and a count stops at 2**24. NumPy uses pairwise summation only along the last axis. Therefore a sum
-along other axes has two levels: NEAR terms are added in the dtype of the elements, then these partial sums in float64.
-The relative error of a float32 sum of terms with one sign stays below 1e-6, without a float64 copy of a large array.
+A running float32 sum loses up to half a unit in the last place with every term. For example, the sum of a million
+times 0.1 is wrong by 1 %, and a count stops at 2**24. NumPy uses pairwise summation only along the last axis. Therefore
+a sum along other axes has two levels here: NEAR terms are added in the dtype of the elements, then these partial sums
+in float64. The relative error of a float32 sum of terms with one sign stays below 1e-6, without a float64 copy of a
+large array.
 
 Terms keep their order and blocks their positions, so that zeros after the last term do not change the bits. For
 example, a padded sequence has the same sum as the sequence. Generated loops do the same (`kernels/loops.py`).

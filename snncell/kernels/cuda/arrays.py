@@ -1,7 +1,7 @@
-"""Device arrays: memory, shape and strides; NumPy's views are views here too.
+"""Device arrays: memory, shape and strides; operations that are views in NumPy are views here too.
 
-This module computes nothing, and only `host` copies to the host. NumPy's functions and operators refuse these arrays,
-so that nothing falls back to the CPU silently, except for the functions that `functions.py` implements.
+This module computes nothing, and only `host` copies to the host. NumPy's operators and functions raise an error for
+these arrays, so that nothing falls back to the CPU silently. `functions.py` implements the exceptions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snncell.kernels.cuda.base import MemoryBlock
 from snncell.kernels.cuda.build import Viewed, bits_of, run
 from snncell.kernels.cuda.runtime import runtime
 
-# --- Strides of views, in elements, and indices written out -----------------------------------------------------------
+# --- Strides of views, in elements, and complete indices --------------------------------------------------------------
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
     numbers = {"first": source.offset * pairs, "begin": target.offset * pairs}
     for k, (n, a, b) in enumerate(joined):
         numbers |= {f"n{k}": n, f"a{k}": a, f"b{k}": b}
-    # The kernel gets whole blocks, and the offsets of the elements as numbers.
+    # The arguments are whole memory blocks; `first` and `begin` are the offsets of the elements.
     given, filled = (Viewed(DeviceArray(x.memory, 0, (), (), x.dtype), bits.dtype) for x in (source, target))
     body = _copy_statements(len(joined))
     run(f"copy_{len(joined)}", body, source.size * pairs, numbers, {"source": given}, {"target": filled})
@@ -101,7 +101,7 @@ class Memory:
     __slots__ = ("__weakref__", "block", "device")
 
     def __init__(self, size: int) -> None:
-        self.device = runtime()  # stored, because at interpreter shutdown `runtime` may be gone before the arrays are
+        self.device = runtime()  # stored, because at interpreter shutdown the arrays may outlive the name `runtime`
         self.block: MemoryBlock = self.device.allocate(size)
 
     def __del__(self) -> None:
@@ -230,9 +230,7 @@ class DeviceArray:
 
     def __getitem__(self, index: Any) -> DeviceArray:
         """A view by integers, slices, `...` and None; indexing by arrays is a separate operation."""
-        shape: list[int] = []
-        strides: list[int] = []
-        offset, axis = 0, 0
+        shape, strides, offset, axis = list[int](), list[int](), 0, 0
         items = index if isinstance(index, tuple) else (index,)
         for item in fill_index(items, self.ndim):
             if item is None:
@@ -292,7 +290,7 @@ def zeros(shape: Sequence[int], dtype: Any) -> DeviceArray:
 
 
 def from_host(array: Any) -> DeviceArray:
-    """Copy a NumPy array to the device; of a broadcast scalar, only the one element."""
+    """Copy a NumPy array to the device; for a broadcast scalar, copy only the one element."""
     if array.size > 1 and not any(array.strides):
         return from_host(np.array(array[(0,) * array.ndim])).broadcast_to(array.shape)
     out = empty(array.shape, array.dtype)

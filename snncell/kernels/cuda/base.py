@@ -15,24 +15,17 @@ from snncell.kernels.arrays import ArrayPool
 
 
 class MemoryBlock:
-    """Device memory, freed with its last reference; `Runtime.release` keeps it in the pool instead."""
+    """Device memory, freed with its last reference, unless `Runtime.release` has put it into the pool."""
 
     __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
 
-    def __init__(
-        self,
-        pointer: int,
-        size: int,
-        free: Callable[[MemoryBlock], None] | None = None,
-        bytes: Any = None,
-        owner: Any = None,
-    ) -> None:
+    def __init__(self, pointer: int, size: int, free: Any = None, bytes: Any = None, owner: Any = None) -> None:
         self.pointer = pointer
         self.size = size  # in bytes; may be more than was requested
         self.bytes = bytes  # in the simulator, the memory itself as a NumPy array
         self.owner = owner  # keeps another library's memory alive
         self.pool: Any = None  # the pool that takes it back
-        self._free = free  # called with the block when it dies; None for memory of another library
+        self._free = free  # a function that is called with the block when it dies; None for another library's memory
 
     def __del__(self) -> None:
         if self._free is not None:
@@ -80,7 +73,7 @@ class Arena:
 
 
 class Runtime:
-    """A device: memory, libraries, and one stream, which runs operations in order, or notes them during `record`."""
+    """A device: memory, libraries, and one stream, which runs operations in order, or stores them during `record`."""
 
     name: str  # the device's name
     capability: tuple[int, int]  # its compute capability, for example (8, 0)
@@ -130,7 +123,7 @@ class Runtime:
         return block
 
     def release(self, block: MemoryBlock) -> None:
-        """Take back an unused block. Pending work on it finishes before its next use, because both use one stream."""
+        """Take back an unused block. Pending work on it ends before its next use, because both use the one stream."""
         if block.pool is not None:
             block.pool.give(block)
 
@@ -180,7 +173,7 @@ class Runtime:
     def _memory(self) -> tuple[int, int]:
         raise NotImplementedError
 
-    # --- recordings of device operations, which are played as one: CUDA graphs ---
+    # --- recordings: device operations that are run together, as a CUDA graph ---
 
     def new_arena(self) -> Arena:
         """An arena for a recording; it cannot grow while the recording is made."""
@@ -284,23 +277,23 @@ class Runtime:
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
         """Launch a kernel of `build` on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
-        `arguments` has (MemoryBlock, offset in bytes, NumPy dtype) for arrays, Python int for int64, and NumPy scalars
-        for all other numbers. `shared` are bytes of dynamic shared memory, at most 48 KiB.
+        `arguments` has (MemoryBlock, offset in bytes, NumPy dtype) for arrays, Python ints for int64, and NumPy scalars
+        for all other numbers. `shared` is the size of dynamic shared memory in bytes, at most 48 KiB.
         """
         raise NotImplementedError
 
     def matmul(self, out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes, dtype: Any, batch: int = 1) -> None:
-        """`out = a @ b` for matrices, or batches of them, of `sizes` (m, n, k); `out` is never `turned`. All three have
-        one `dtype`: float16 or bfloat16 (accumulated in float32), float32, float64, complex64 or complex128.
+        """`out = a @ b` for matrices, or batches of them, of `sizes` (m, n, k); `out` is never `turned`. All have one
+        `dtype`: float16 or bfloat16 (with sums in float32), float32, float64, complex64 or complex128.
         """
         raise NotImplementedError
 
     def fft(
         self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
-        """Unnormalised Fourier transforms of some `length` along the last axis, (batch, ...). `kind` is "c2c", with
-        `inverse` for the sign of the exponent, "r2c" ((batch, length) to (batch, length // 2 + 1)), or its inverse
-        "c2r", whose input must have imaginary part 0 in its first element, and for even lengths in its last element.
+        """Unnormalised Fourier transforms of `batch` rows. `kind` is "c2c", with `inverse` for the sign of the
+        exponent; "r2c", from (batch, length) to (batch, length // 2 + 1); or its inverse "c2r". The input of
+        "c2r" must have imaginary part 0 in its first element, and for even lengths in its last element.
         """
         raise NotImplementedError
 

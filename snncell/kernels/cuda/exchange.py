@@ -34,7 +34,7 @@ class Foreign(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The extent of the elements in bytes: before the first element, and from it on."""
+        """The extent of the elements in bytes: before the first element, and from the first element on."""
         if 0 in self.shape:
             return 0, 0
         reach = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
@@ -52,7 +52,7 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def interface(
     pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, stream: int | None
 ) -> dict[str, Any]:
-    """The value of `__cuda_array_interface__`, version 3, of memory to read; consumers wait for `stream`."""
+    """The value of `__cuda_array_interface__`, version 3, for read-only memory; consumers wait for `stream`."""
     return {
         "shape": shape,
         "typestr": dtype.str,
@@ -166,7 +166,7 @@ def capsule_of(
     owner: Any,
     device: tuple[int, int] = (CUDA, 0),
 ) -> Any:
-    """A DLPack capsule for writable memory without pending work (see `must_wait`); it keeps `owner` alive."""
+    """A DLPack capsule for writable memory without pending work (see `must_wait`). The capsule keeps `owner` alive."""
     managed = _Managed()
     tensor = managed.tensor
     lengths = (ctypes.c_int64 * len(shape))(*shape)
@@ -257,7 +257,7 @@ def _dtype_of(described: Any) -> Any:
 
 
 class _Borrowed:
-    """Memory that belongs to another library, in the place of a `Memory`."""
+    """The `memory` of an array with memory of another library."""
 
     __slots__ = ("__weakref__", "block", "device")
 
@@ -270,7 +270,7 @@ class _Borrowed:
 
 
 class _Exported:
-    """Memory lent to another library, whose stream may still read it after the last reference is gone."""
+    """Memory that another library uses; its stream may still read the memory after the last reference is gone."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory

@@ -1,6 +1,6 @@
 """NumPy functions for device arrays (`concatenate`, `pad` and others), and cumsum, argmax, argmin, erfc and erfinv.
 
-Because of them, an operation that is written with NumPy functions needs no separate code for the device.
+An operation that calls only such NumPy functions needs no separate code for a GPU.
 """
 
 from __future__ import annotations

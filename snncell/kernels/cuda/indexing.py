@@ -1,7 +1,7 @@
-"""Gather, scatter, sort and search on the device, without atomics, so that results are deterministic.
+"""Gather, scatter, sort and search on a GPU, without atomics, so that results are deterministic.
 
 Integers are sorted by Batcher's bitonic network; in each round, one thread compares one pair. Scatter sorts the
-positions, then one thread per result adds its terms, which are now adjacent, in their order.
+positions, so that the terms of a result are adjacent. Then one thread per result adds its terms in order.
 """
 
 from __future__ import annotations
@@ -218,9 +218,9 @@ def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
 
 # --- Sort of each row -------------------------------------------------------------------------------------------------
 
-# Elements are mapped to integers with the same order, which are sorted. A key has the row number above 32 bits of the
-# element, so that all rows are sorted at once. Elements of 64 bits are sorted by their lower half, and then by their
-# upper half in a stable sort.
+# Elements are mapped to integers with the same order, and these keys are sorted. A key has the row number above 32 bits
+# of the element, so that all rows are sorted at once. Elements of 64 bits are sorted by their lower half, and then by
+# their upper half in a stable sort.
 
 _HALF = 1 << 32
 
@@ -261,7 +261,7 @@ def argsort(x: DeviceArray) -> DeviceArray:
 
 
 def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> DeviceArray:
-    """The sort keys of the elements, taken in an order."""
+    """The sort keys of the elements of `x`, or of `x[order]`."""
     elements: Any = x
     body = _OF_INTEGER
     if dtypes.BY_NUMPY[x.dtype].is_float:

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS and Fourier transforms by cuFFT, on the stream and the memory of a runtime."""
+"""Matrix products by cuBLAS and Fourier transforms by cuFFT, on the stream and in the memory of a `Runtime`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes) -> Ge
 
 
 def _leading(matrix: Matrix, rows: int, columns: int) -> int:
-    """The leading dimension for cuBLAS, which checks it even if there is only one row."""
+    """The leading dimension for cuBLAS, which checks it even for a single row."""
     if matrix.turned:
         rows, columns = columns, rows
     return matrix.leading if rows > 1 else max(matrix.leading, columns, 1)
@@ -70,7 +70,7 @@ KINDS: dict[str, tuple[str, str, Any]] = {
 
 
 class Blas:
-    """cuBLAS, started by the first product."""
+    """cuBLAS; the first product starts it."""
 
     def __init__(self, device: Runtime) -> None:
         self._device = device

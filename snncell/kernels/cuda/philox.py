@@ -1,7 +1,7 @@
-"""Random numbers on the device: Philox 4x64 with ten rounds, the same numbers as on the CPU.
+"""Random numbers on a GPU: Philox 4x64 with ten rounds, the same numbers as on the CPU.
 
-Each thread computes one block of four 64-bit words, as NumPy's generator does; the counter of the first block is 1.
-`ops/random.py` turns the words into numbers in the same way on the CPU.
+Each thread computes one block of four 64-bit words, as in NumPy's generator; the counter of the first block is 1. On
+the CPU, `ops/random.py` makes numbers from the words in the same way.
 
 Reference: J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """

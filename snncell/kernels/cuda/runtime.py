@@ -20,17 +20,15 @@ from snncell.kernels.cuda.libraries import Blas, Fft
 from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import is_simulated as is_simulated
 
-# Bytes of pinned host memory for uploads. It is double-buffered: one half is filled while the card copies the other.
-STAGED = 1 << 24
+STAGED = 1 << 24  # bytes of pinned host memory for uploads; one half is filled while the card copies the other
 
 FORKED = (
     "CUDA cannot be used in a forked child after the parent has used it. Start the process by spawn instead: "
     'multiprocessing.get_context("spawn").'
 )
 
-
-# Driver functions that put nothing on the stream. They run without the recording lock, because a block may die in a
-# thread that holds a lock for which the recording thread waits.
+# Driver functions that put nothing on the stream. They run without the recording lock: a memory block may be freed in a
+# thread that holds another lock, for which the recording thread waits.
 _ANYTIME = frozenset(("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuEventCreate", "cuGraphDestroy"))
 
 
@@ -48,7 +46,7 @@ class DriverRuntime(Runtime):
         self.name = str(device.name)
         major, minor = device.compute_capability
         self.capability = (int(major), int(minor))
-        # A blocking stream would synchronise with the default stream of other libraries at each launch.
+        # A blocking stream would wait for the default stream of other libraries at each launch.
         self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.stream = int(self._stream.handle)
         self._config = functools.lru_cache(maxsize=4096)(
@@ -241,7 +239,7 @@ class _Staging:
 
 
 OLDEST = (7, 5)  # the oldest capability that CUDA 13 supports
-IN_USE: list[bool] = []  # not empty once device arrays may exist, so that eager operations check for them only then
+IN_USE: list[bool] = []  # empty until device arrays may exist; before that, eager operations do not check for them
 
 
 def _driver_runtime() -> DriverRuntime:
@@ -319,7 +317,7 @@ def runtime() -> Runtime:
     global _runtime
     if _runtime is None:
         with _lock:
-            if _runtime is None:  # made once, by whichever thread comes first
+            if _runtime is None:  # another thread may have made it in the meantime
                 _runtime = SimulatedRuntime() if is_simulated() else _driver_runtime()
                 IN_USE.append(True)
     if _runtime.lost:

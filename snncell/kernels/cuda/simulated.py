@@ -1,7 +1,7 @@
 """A device on Numba's CUDA simulator: NumPy memory, kernels that run as Python, products and FFTs on the host.
 
-You can use it to test without a card, or to run a debugger inside of a kernel. It takes some microseconds per thread,
-and milliseconds per thread if threads synchronise or share memory.
+You can use it to test without a card, or to run a debugger inside of a kernel. A CUDA thread takes some microseconds,
+or milliseconds if threads synchronise or share memory.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SimulatedRuntime(Runtime):
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
         """Run a kernel, one thread after the other."""
-        # A card does not check the arguments, and would read wrong bytes if they do not match the signature.
+        # Check the arguments, because a card does not: it would read wrong bytes if they do not match the signature.
         if len(arguments) != len(kernel.signature):
             raise DTypeError(f"{kernel.name}: got {len(arguments)} arguments for {len(kernel.signature)} parameters.")
         pairs = enumerate(zip(arguments, kernel.signature, strict=True))
@@ -144,7 +144,7 @@ class SimulatedRuntime(Runtime):
         written = _flat(target, np.dtype(real if kind == "c2r" else complex_))[: batch * shapes[1]]
         complex_fft = transforms.ifft if inverse else transforms.fft
         functions = {"c2c": complex_fft, "r2c": transforms.rfft, "c2r": transforms.irfft}
-        norm = "forward" if kind == "c2r" or inverse else "backward"  # normalise the other direction, so not this one
+        norm = "forward" if kind == "c2r" or inverse else "backward"  # divides in the other direction, so not here
         if batch:
             written[:] = functions[kind](read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
 

@@ -141,7 +141,7 @@ ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients
 
 
 def send_back(times: Any, weights: Any, *more: Any, **constants: float) -> tuple[Any, Any]:
-    """Gradients of times and weights. `more`: order, times, places and currents of `find`, and the spikes' gradients."""
+    """Gradients of times and weights. `more`: order, times, places and currents of `find`; gradients of the spikes."""
     return run_backward(send_back_kernel, times, weights, *more, **constants)
 
 

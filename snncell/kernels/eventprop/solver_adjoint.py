@@ -73,7 +73,7 @@ def before_flow(
     lane: Any, n: Any, events: Any, weights: Any, p: Any, z: Any, states: Any, params: Any, gradient: Any, spikes: Any,
     own: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
 ) -> None:  # fmt: skip
-    """Go back through a spike or input at the end of a lane's step: turn the gradients after it into those before it."""
+    """Go back through the spike or input at the end of a step: turn the gradients after it into those before it."""
     _when, which, apart, _counts, of_each = events
     _found, wanted, _limit, numbers = spikes
     of_time, _length, weight, _above, _below, places = lane_values

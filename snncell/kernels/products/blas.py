@@ -20,7 +20,7 @@ PART_WORK = 1 << 25, 1 << 28  # multiplications of each part, for up to 8 parts 
 FEW_PARTS, MOST_PARTS = 8, 16
 LEAST_SIDE = 256  # the minimum side of a part: in narrower ones, BLAS spends as much time on packing as on the product
 LEAST_DEPTH = 1024  # the minimum contracted length of a part
-PARTIAL = 0.5  # the maximum number of elements of all partial sums, as a fraction of those of the operands
+PARTIAL = 0.5  # the maximum number of elements of all partial sums, as a fraction of the elements of the operands
 
 
 def multiply_into(out: Any, x: Any, y: Any) -> None:

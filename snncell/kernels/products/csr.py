@@ -1,7 +1,7 @@
 """Compressed sparse rows (CSR): arrays that store only their nonzero elements, the events.
 
-As the first operand of a product they save the search for events. `starts` (rows + 1) has the index in `places` and
-`values` at which each row begins. The elements of a row are in ascending order.
+They save the search for events if they are the first operand of a product. `starts` (rows + 1) has the index in
+`places` and `values` at which each row begins. The elements of a row are in ascending order.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def limit(rows: int, elements: int, n: int, dtype: Any, *, by_columns: bool) -> 
 
 
 def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = False) -> Any:
-    """`x @ y` for a matrix x of rows, `x.T @ y` if `by_columns`; the transpose of the result if `turned`."""
+    """`x @ y` for sparse rows x, or `x.T @ y` if `by_columns`; the transpose of the result if `turned`."""
     count, elements = rows.shape
     if rows.density >= limit(count, elements, y.shape[1], y.dtype, by_columns=by_columns):
         x = fill_rows(rows, y.dtype)

@@ -1,10 +1,10 @@
 """Products with delays: y[t] = sum_d x[t - d] @ taps[d], over sequences (T, B, N); see `nn/layers/delays.py`.
 
-A row of the window matrix has x[t], x[t - 1], ..., x[t - D] of a sample, one after the other. The product is this
-matrix times the taps, (D + 1) N_in rows. For spikes, the events of the window matrix are listed without the matrix
-itself, and `matmul.py` adds them. If there are many, each delay is a block of events, which needs no list: the events
-of x, some rows later. Dense operands are multiplied delay by delay, without copies, because a shift in time is a shift
-by B rows.
+A row of the *window matrix* has x[t], x[t - 1], ..., x[t - D] of a sample, one after the other. The product is this
+matrix times the taps, as a matrix of (D + 1) N_in rows. For spikes, the events of the window matrix are listed without
+the matrix itself, and `matmul.py` adds them. With many spikes, a list takes too long. Then each delay is a block of
+columns with the events of x, moved down by some rows. Dense operands are multiplied delay by delay without copies,
+because a shift in time is a shift by B rows.
 
 Gradients with many delays are computed in the frequency domain, with about (D + 1) / 3 times fewer multiplications.
 Time is cut into blocks of C steps. A discrete Fourier transform of C + D steps turns a sum over delays into one complex
@@ -127,7 +127,7 @@ def _windows(found: matmul.MatrixEvents, steps: int, inputs: int, delays: int) -
 
 # --- Products ---------------------------------------------------------------------------------------------------------
 
-OFTEN = 12  # spikes of a sample per step from which a block for each delay is faster than a list of windows
+OFTEN = 12  # spikes of a sample per step; from this number on, a block for each delay is faster than a list
 CHUNK = 256  # rows of a part of a dense product
 
 
@@ -178,22 +178,11 @@ def product_per_synapse(x: Any, weights: Any, delays: Any, longest: int) -> Any:
         return out.reshape(steps, batch, outputs)
     late = np.ascontiguousarray(delays * outputs + np.arange(outputs), np.int32)
     kinds = "int64 int16[1] T[1] int64[2] int32[2] int32[2] T[2] T[2]* T[2]* int64[1]"
-    run_in_parts(
-        kernel_for(add_late, kinds, weights.dtype),
-        batch,
-        float(found.counts.sum()) * outputs,
-        (
-            found.places.reshape(-1),
-            found.values.reshape(-1),
-            found.starts,
-            found.counts,
-            late,
-            np.ascontiguousarray(weights),
-            out,
-        ),
-        [((steps + longest) * outputs, weights.dtype)],
-        np.array([longest, batch]),
-    )
+    lists = found.places.reshape(-1), found.values.reshape(-1), found.starts, found.counts
+    work, scratch = float(found.counts.sum()) * outputs, [((steps + longest) * outputs, weights.dtype)]
+    operands = *lists, late, np.ascontiguousarray(weights), out
+    kernel = kernel_for(add_late, kinds, weights.dtype)
+    run_in_parts(kernel, batch, work, operands, scratch, np.array([longest, batch]))
     return out.reshape(steps, batch, outputs)
 
 
@@ -226,9 +215,8 @@ def weight_gradient(x: Any, y: Any, delays: int) -> Any:
 
 
 def _events(x: Any, dtype: Any, below: float) -> matmul.MatrixEvents:
-    return matmul.events_of(
-        np.ascontiguousarray(x).reshape(-1, x.shape[2]), dtype=dtype, below=below if below > 0 else -1.0
-    )
+    rows = np.ascontiguousarray(x).reshape(-1, x.shape[2])
+    return matmul.events_of(rows, dtype=dtype, below=below if below > 0 else -1.0)
 
 
 def _shifted(x: Any, taps: Any, sign: int) -> Any:

@@ -1,4 +1,4 @@
-"""Linear algebra on the device: products by cuBLAS, einsum, complex arrays, and Fourier transforms by cuFFT."""
+"""Linear algebra on a GPU: products by cuBLAS, einsum, complex arrays, and Fourier transforms by cuFFT."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
 
 
 def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
-    """A batch of matrices as a cuBLAS operand; copied if a leading dimension and a stride cannot describe it."""
+    """A batch of matrices as a cuBLAS operand; a copy if a leading dimension and a stride cannot describe it."""
     rows, columns = array.shape[-2:]
     flat = array.view((math.prod(array.shape[:-2]), rows, columns), (0, *array.strides[-2:]))
     if array.ndim > 2:

@@ -1,9 +1,9 @@
 """Event-driven products fused into loops over time: each step adds the matrix rows of its events.
 
-The events are found once for the whole product, if the cost model of `matmul.py` prefers events. The matrix is copied
-to strips of columns. A strip stays in the L2 cache for all steps. For the product x.T @ y, the events are sorted by
-column within blocks of rows of x. The rows of y for such a block stay in the cache. The limits in `may_be_faster` come
-from measurements.
+If the cost model of `matmul.py` prefers events, they are found once for all steps. The matrix is copied to strips of
+columns, and a strip stays in the L2 cache for all steps. For the product x.T @ y, the events are sorted by column
+within blocks of rows of x, so that the rows of y for a block stay in the cache. The limits in `may_be_faster` come from
+measurements.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def sort_by_column(
 ) -> None:  # fmt: skip
     """Sort the events of each block by column: write rows within the block to `own`, and values to `of_own`.
 
-    The matrix has one row `t * samples + sample` for each step and sample. The events of row n begin at index
-    `starts[n]` of `places` and `values`. A unit is a block of `sizes[0]` steps and `sizes[1]` samples. Its sorted
-    events begin at index `bases[unit]` of `own` and `of_own`. `firsts` (blocks, k + 1), initially zero, gets the index
-    of each column's first event. `free` (blocks, k) is overwritten. `values` may have one element, the value of all
-    events.
+    The matrix has one row `t * samples + sample` for each step and sample. The events of row n begin at `starts[n]` of
+    `places` and `values`. A unit is a block of `sizes[0]` steps and `sizes[1]` samples. Its sorted events begin at
+    `bases[unit]` of `own` and `of_own`. `firsts` (blocks, k + 1), initially zero, gets the index of each column's first
+    event. `free` (blocks, k) is overwritten. `values` may have one element, the value of all events.
     """
     steps, held, group = len(counts) // samples, sizes[0], sizes[1]
     chunks = (steps + held - 1) // held
@@ -88,7 +87,7 @@ FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewe
 
 
 class RowsOfEvents(NamedTuple):
-    """The operands of a product that a loop gathers: the loop computes the rows of the product itself."""
+    """The operands of a product that a loop computes row by row, from the events of the first operand."""
 
     events: MatrixEvents  # of the first operand, with flat places and values
     total: int  # the number of events

@@ -3,11 +3,11 @@
 An event is a nonzero element of x in x @ y. For example, if a row of x has three events, this row of the result is a
 weighted sum of three rows of y. A unit of work is some rows of the result in one strip of WIDTH columns; a thread takes
 a chunk of consecutive units. The kernel packs y into panels of DEPTH rows and WIDTH columns, which fill half of an L2
-cache. It uses a panel for all rows of a unit before it packs the next one, so a unit loads each element from memory
-once. If x has few events per column, so that each row of y is used only a few times, it reads y in place instead of
-packing it. For each row of x and each panel, the sums stay in registers while the kernel adds the panel rows that
-belong to the row's events. For the product with x.T, the events are sorted by column first. Each sum adds the events in
-the order of their places, so the bits do not depend on the number of threads.
+cache. It uses a panel for all rows of a unit before it packs the next panel, so a unit loads each element of y once.
+If x has few events per column, each row of y is used only a few times, and the kernel reads y without packing it. For
+each row of x and each panel, the sums stay in registers while the kernel adds a panel row for each event. For x.T @ y,
+the events are sorted by column first. Each sum adds the events in the order of their places, so the bits do not depend
+on the number of threads.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def uses_events(x: Any, y: Any) -> bool:
 
 
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
-    """Find the events of a matrix, for several products of dtype `dtype`; none if its density is not below `below`.
+    """Find the events of a matrix for several products of a dtype; none if its density is not below `below`.
     `x` has floats, bytes, or booleans, which count as 0 and 1.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and estimate_density(x) < below:
@@ -257,8 +257,8 @@ def uses_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool) 
 def product_by_events(
     found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool, reach: int = DEPTH
 ) -> Any:
-    """Compute the product of `product_of_events` from the events alone; `sizes` is the shape of the first operand.
-    The events are in blocks of `reach` columns; if `by_columns`, of DEPTH.
+    """The product of `product_of_events`, from the events alone; `sizes` is the shape of the first operand.
+    The events are in blocks of `reach` columns (of DEPTH columns if `by_columns`).
     """
     shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
@@ -290,8 +290,8 @@ def _in_order(x: Any) -> bool:
 def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     m, k = x.shape
     parts, blocks = -(-m // PART), -(-k // DEPTH)
-    # Reserve memory for the maximum number of events; unused pages cost nothing. With pages of 2 MB, unused room
-    # between parts does take memory. Counting nonzero bytes is fast, so for bytes reserve only as much as the fullest
+    # Reserve memory for the maximum number of events, because unused pages cost nothing. But with pages of 2 MB, unused
+    # room between parts takes memory. Counting nonzero bytes is fast, so for bytes, reserve only as much as the fullest
     # part needs.
     room = PART * k
     if x.dtype in dtypes.BYTES:
@@ -379,9 +379,9 @@ def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
 # Both times are estimated from the sizes alone, in nanoseconds on one thread for float32. For float64, MULTIPLY,
 # ELEMENT, PACK and ADD are twice as high, and the other costs are the same. The constants are fitted to the measured
 # ratio of both times (`benchmarks/events.py`) for 200 to 8000 rows and 10 to 4096 columns, and include the time to load
-# operands that are not in a cache. On another machine both times differ, but their ratio differs less. The L2 cache
-# limits the speed of an event-driven product, which loads a row of the panel from it for each event. Arithmetic limits
-# the speed of BLAS.
+# operands that are not in a cache. On another machine both times differ, but their ratio differs less. An event-driven
+# product loads a row of a panel from the L2 cache for each event, so this cache limits its speed. Arithmetic limits the
+# speed of BLAS.
 
 # Costs of events: CALLS and SORTED_CALLS per product, without and with the sort by columns; LOOK per element of the
 # sparse operand; LIST and SORT per event; ADD per event and column; PACK per element of the dense operand; ROW per row
@@ -393,7 +393,7 @@ PACK, ROW = 0.62, 21.0
 # Costs of BLAS: per multiplication, and per element of the operands and of the result.
 MULTIPLY, ELEMENT = 0.0207, 0.62
 
-LEAST = 0.02  # if the break-even density is lower than this, the search for events is not worth its time
+LEAST = 0.02  # if the break-even density is lower, the search for events is not worth its time
 FEWEST = 4, 8  # the fewest rows of x in x @ y, and in x.T @ y: with fewer, BLAS is memory-bound, and the model is wrong
 
 

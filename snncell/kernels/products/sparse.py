@@ -1,9 +1,10 @@
 """Products with a sparse weight on its pattern: x @ M, y @ M.T, and the elements of x.T @ y that M has.
 
-M (N_in, N_out) is stored by rows (`csr.Rows`): a row lists the synapses of one input. For x @ M, the events of M.T are
-multiplied by a matrix with one column per sample (`matmul.py`). So the inner loop adds contiguous samples, in vector
-registers. If few elements of x are nonzero, as for spikes, the synapses of these inputs are added instead, one by one.
-The order of the events, which depends on the places alone, is kept as long as the array of places exists.
+M (N_in, N_out) is stored by rows (`csr.Rows`): a row lists the synapses of one input. For x @ M, the nonzero elements
+of M.T are the events of a product with a matrix that has one column per sample (`matmul.py`). So the inner loop adds
+contiguous samples, in vector registers. If few elements of x are nonzero, for example spikes, the synapses of these
+inputs are added one by one instead. The order of the events depends on the places alone, and is kept as long as the
+array of places exists.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def multiply_on_pattern(
 def multiply_events_on_pattern(
     start: Any, stop: Any, x: Any, y: Any, starts: Any, places: Any, samples: Any, out: Any
 ) -> None:
-    """The same from the nonzero elements of x, for matrices x and y."""
+    """As `multiply_on_pattern`, from the nonzero elements of x, for matrices x and y instead of strips."""
     for low in range(start, stop, INPUTS):
         high = least(low + INPUTS, stop)
         for synapse in range(starts[low], starts[high]):
@@ -111,7 +112,7 @@ _orders: dict[int, SynapseOrder] = {}  # by the id of the array of places
 
 
 def order_of(starts: Any, places: Any, shape: tuple[int, ...]) -> SynapseOrder:
-    """The order of the synapses of a pattern, checked and found at its first use."""
+    """The order of the synapses of a pattern, which is checked and sorted at its first use."""
     key = id(places)
     known = _orders.get(key)
     # Compare the elements, because PyTorch writes into the memory of Parameters that it shares.
