@@ -36,7 +36,7 @@ class FirstSpikeTime(Cell):
         d t_f / d s[t] = -1 at t = min(t_f, T - 1), 0 elsewhere
 
     Use it for temporal codes, in which early spikes mean strong evidence. The time is a step function of the spikes, so
-    its gradient is custom: more output at the spike moves it earlier. A silent neuron has its gradient at the last
+    its gradient is custom: more output at the spike makes it earlier. A silent neuron gets its gradient at the last
     step, because otherwise it would never start to fire.
 
     Inputs: spikes: floats (T, ...); a value above 0 is a spike.
@@ -62,8 +62,8 @@ class FirstSpikeTime(Cell):
         return ops.min(ops.select(ops.greater(spikes, 0.0), step_numbers(spikes), silent), 0)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        there = ops.equal(step_numbers(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
-        return (ops.select(there, -dout, 0.0),)
+        at_spike = ops.equal(step_numbers(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
+        return (ops.select(at_spike, -dout, 0.0),)
 
 
 @with_fields
@@ -73,8 +73,8 @@ class SpikeTimes(Cell):
     Like `FirstSpikeTime`, for n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, else 0. Missing spikes count as T - 1.
 
     Inputs, Raises: as for `FirstSpikeTime`.
-    Source: the temporal losses of snnTorch with multi_spike. For each spike that it finds, snnTorch removes all spikes
-    of this time step, also those of other neurons and samples. This layer keeps them.
+    Source: the temporal losses of snnTorch with multi_spike, which lose spikes: for each spike that they find, they
+    remove all spikes of this time step, also those of other neurons and samples.
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
         [[1.0, 2.0], [3.0, 3.0]]
@@ -90,8 +90,8 @@ class SpikeTimes(Cell):
         return ops.min(ops.select(ops.equal(number, ordinals), step_numbers(spikes), last), 1)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        there = ops.equal(step_numbers(spikes), out.expand_dims(1))
-        return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
+        at_spike = ops.equal(step_numbers(spikes), out.expand_dims(1))
+        return (ops.select(at_spike, -dout.expand_dims(1), 0.0).sum(0),)
 
 
 @with_fields
@@ -100,13 +100,12 @@ class SmoothSpikeCount(Cell):
 
         n = sum_k sigmoid((window - t_k) / width),   dn / dt_k = -s_k (1 - s_k) / width,   s_k the k-th term
 
-    Use it for losses of spike counts after layers that return spike times, such as `EventPropLIF`. A true count is
-    piecewise constant, so its exact gradient is 0. A smooth count decreases as a spike moves beyond the end of the
-    window. n becomes the true count for a small width. You can use n as scores of `CrossEntropyLoss` or logits of
-    `MSELoss`. For losses of trains (T, B, N), n.expand_dims(0) is a train of one step.
+    Use it for losses of spike counts after layers that return spike times, such as `EventPropLIF`. The exact gradient
+    of a true count is 0, because it is piecewise constant. The smooth count decreases as a spike moves beyond the end
+    of the window, and becomes the true count for a small width. You can use n as scores of `CrossEntropyLoss` or logits
+    of `MSELoss`. For losses of trains (T, B, N), n.expand_dims(0) is a train of one step.
 
-    - The gradient moves a spike only if it is within some widths of the end. A tenth to a third of the window works
-      well.
+    - Only spikes within some widths of the end have a gradient. A width of a tenth to a third of the window works well.
     - n jumps where a spike appears or disappears because the potential only just reaches the threshold. Its gradient
       does not include this jump.
     - A missing spike has the time inf, counts 0 and has no gradient. `bump_weights` wakes silent neurons.
@@ -150,8 +149,8 @@ def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
         return times
     who = type(spike_time).__name__
     counts = as_tensor(lengths, who)
-    there = length_mask(spikes, counts, who)
-    last = ops.logical_and(there, ops.logical_not(step_mask(spikes, counts - 1)))
+    valid = length_mask(spikes, counts, who)
+    last = ops.logical_and(valid, ops.logical_not(step_mask(spikes, counts - 1)))
     closing = ops.select(last, spikes, 0.0).sum(0, keepdims=True)  # move each sample's last step to T - 1
     times = spike_time(ops.concat([spikes[:-1], closing]))
     late: Tensor = times - ops.minimum(times, steps_per_sample(spikes, counts) - 1.0)
@@ -195,9 +194,9 @@ class CETemporalLoss(CrossEntropyOverTime):
         loss is inf if it is the label's neuron, but never NaN. If you pass `end`, all later times count as `end`:
         of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
-        Silent neurons of `EventPropLIF` have no gradient. Use `FirstSpikeLoss` to train it: it skips samples with a
-        silent label neuron. With `end`, the label neuron still has no gradient, so such a sample would only make the
-        other neurons spike later, until they are silent too.
+        Train `EventPropLIF` by `FirstSpikeLoss` instead, which skips samples with a silent label neuron. Here, also
+        with `end`, such a sample would only make the other neurons spike later, because silent neurons of
+        `EventPropLIF` have no gradient.
         """
         if end is not None:
             times = ops.minimum(times, end)
@@ -224,9 +223,9 @@ class FirstSpikeLoss(ClassLoss):
     Use it if the neuron that fires first is the answer of a classifier. The second term is a regulariser that makes the
     label neuron spike early, so that a later update can delay the spike without losing it.
 
-    A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
-    spike later, until they are silent too. Therefore such a sample does not count. If no sample of a batch counts, the
-    loss is inf and its gradient 0: raise the weights, for example by `bump_weights`.
+    A sample with a silent label neuron does not count. A silent neuron has no gradient, so the loss of such a sample
+    could only make the other neurons spike later, until they are silent too. If no sample of a batch counts, the loss
+    is inf and its gradient 0: raise the weights, for example by `bump_weights`.
 
     The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.
@@ -339,8 +338,7 @@ class MSETemporalLoss(ClassLoss):
         return self.of_times(times, targets, steps)
 
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
-        """The loss of spike times (B, C) or (F, B, C). `steps` is the number of time steps, or one number per sample,
-        (B, 1).
+        """The loss of spike times (B, C) or (F, B, C); `steps` is T, or one number per sample, (B, 1).
 
         A silent neuron, whose time is inf, has the loss inf. You can pass ops.minimum(times, steps - 1) to count it as
         a spike at the end. It then has no gradient, and the gradients of the other neurons stay the same.
@@ -376,7 +374,7 @@ class VanRossumLoss(ReducibleLoss):
         f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau), and g likewise for the target
 
     Use it to train whole spike trains. A short tau compares single spikes, a long tau compares counts. An extra spike
-    costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; a spike that is d steps late costs
+    costs c = (1 / tau) / (1 - e^(-2 / tau)), about 1 / 2 for a long tau; a spike that is d steps late costs
     2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates the kernel.
 
     Inputs: outputs, targets: spikes (T, B, ...), of the same shape; lengths: as for `CERateLoss`.

@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor
 
 @Composite
 def _carry(x: Tensor, *_: Tensor, kinds: Any) -> Tensor:
-    """`x` with derivatives by Parameters that are traces of earlier steps: dp = sum of dx dx/dp."""
+    """`x`, with a custom gradient: traces of earlier steps are its derivatives by Parameters, dp = sum of dx dx/dp."""
     return x
 
 
@@ -34,7 +34,7 @@ def _(*inputs: Any, kinds: Any) -> list[Any]:
 
 
 def _by_trace(dout: Tensor, trace: Tensor, kind: str) -> Tensor:
-    """The gradient of a Parameter from that of a state (B, N), and the trace of the state's derivative."""
+    """The gradient of a Parameter from the gradient `dout` of a state, (B, N), and the trace of that state."""
     if kind == "constant":
         return dout * trace  # (B, N); the tape sums it to the shape of the Parameter
     if trace.shape[1] == 1 != dout.shape[1]:  # one presynaptic trace for all neurons
@@ -46,8 +46,9 @@ def _by_trace(dout: Tensor, trace: Tensor, kind: str) -> Tensor:
 
 @Composite
 def _carry_directions(x: Tensor, trace: Tensor, *_: Tensor, count: int) -> Tensor:
-    """`x` with a derivative along each of K directions of the `count` Parameters: trace, (K, *x.shape). The directions
-    are those that follow the Parameters, or by default all unit vectors.
+    """`x`, with a custom gradient: `trace`, (K, *x.shape), is its derivative along K directions of the Parameters.
+
+    The other inputs are the `count` Parameters, and then a direction for each of them, or none for all unit vectors.
     """
     return x
 
@@ -77,7 +78,9 @@ def _split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 @Composite
 def _add_pull(x: Tensor, *_: Tensor) -> Tensor:
-    """`x`; the gradient of each Parameter is a pull that does not depend on that of `x`."""
+    """`x`, with a custom gradient: that of each Parameter is its pull, for any gradient of `x`. Inputs: x, the
+    Parameters, their pulls.
+    """
     return x
 
 
@@ -91,22 +94,22 @@ def _(*inputs: Any) -> list[Any]:
 
 
 class EligibilityTrace(NamedTuple):
-    """The trace of a state's derivative by one Parameter; `shared` if it is the same for all neurons."""
+    """Description of the trace of a state's derivative by one Parameter, all by their numbers."""
 
     entrance: int
     state: int
     parameter: int
     kind: str  # "constant" of the neurons; "weight" (N, I) or "turned", its transpose
-    shared: bool
+    shared: bool  # whether it is the same for all neurons
     shape: tuple[int, ...]
 
 
 class TracePlan(NamedTuple):
-    """The number of states of a cell, the number of traces that a rule keeps for it, and their descriptions."""
+    """The traces of a rule for one Cell."""
 
-    states: int
-    kept: int
-    traces: tuple[Any, ...]
+    states: int  # number of states of the Cell
+    kept: int  # number of Tensors that the rule keeps as traces
+    traces: tuple[Any, ...]  # their descriptions
 
 
 def float_places(states: Sequence[Tensor]) -> list[int]:
@@ -117,8 +120,8 @@ def float_places(states: Sequence[Tensor]) -> list[int]:
 class WithinStep:
     """SLTT: only the derivatives within a step, without traces."""
 
-    arrays = 1  # for each description of a trace
-    mixes = "yes"  # whether steps may mix neurons: "yes", "no", or "ignored"
+    arrays = 1  # number of Tensors per description of a trace
+    mixes = "yes"  # whether steps may mix neurons: "yes", "no", or "ignored" (allowed, without a derivative)
     unreached = True  # whether Parameters may enter by any operation
 
     def __init__(self, name: str, online: Any) -> None:
@@ -271,7 +274,7 @@ class Eligibility(WithinStep):
 
 
 def _per_synapse(derivative: Tensor, trace: EligibilityTrace) -> Tensor:
-    """A derivative (B, N) in the shape of a trace, up to broadcasting."""
+    """A derivative (B, N) in a shape that broadcasts to that of the trace."""
     if trace.kind == "constant":
         return derivative
     return (derivative[:, :1] if trace.shared else derivative).expand_dims(2)
@@ -287,7 +290,7 @@ def _spread(derivative: Tensor | None, trace: EligibilityTrace, entrance: Entran
 
 
 class FullRTRL(WithinStep):
-    """Full RTRL: the derivatives of all states by all Parameters, whatever the step does."""
+    """Full RTRL: the derivatives of all states by all Parameters, for any step."""
 
     largest = 2**26  # elements of the traces
 
@@ -322,7 +325,7 @@ class FullRTRL(WithinStep):
 
 
 class ForwardGradient(WithinStep):
-    """Forward gradients: the derivative of everything along one random direction of the Parameters."""
+    """Forward gradients: the derivative of output and states along one random direction of the Parameters."""
 
     def traces(self, traced: AbstractStep, step: TracedStep, *found: Any) -> tuple[Any, ...]:
         return (*((1, *row.shape) for row in step.rows), *((1, *p.shape) for p in step.parameters))
@@ -371,7 +374,7 @@ class RunningPull(WithinStep):
         leaves, tree = structure.flatten(out)
         places = float_places(leaves)
         floats = [leaves[place] for place in places]
-        if len(floats) > 1:  # the pull must come once, whichever of them the loss uses
+        if len(floats) > 1:  # join them, because the pull must come once for any number of outputs in the loss
             joined = ops.concat([leaf.reshape((-1,)) for leaf in floats])
             pulled = _split(_add_pull(joined, *parameters, *pulls), floats)
         else:

@@ -1,7 +1,7 @@
-"""Online learning: rules for any neuron (Online), layers of e-prop and of online training through time (OTTT), and
-feedback alignment.
+"""Online learning: rules for any neuron (Online), layers of e-prop and OTTT, and feedback alignment.
 
-The layers have a `bprop` that runs forward in time: `dout` is each step's learning signal, traces hold earlier steps.
+The layers have a `bprop` that runs forward in time: `dout` is the learning signal of a step, and traces summarise the
+steps before.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def surrogate_spikes(surrogate: Any, distance: Tensor) -> Tensor:
 
 
 def surrogate_vjp(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
-    """The gradient of `distance`, psi dout, from the gradient `dout` of the spikes."""
+    """The gradient of `distance`: psi dout, with psi the surrogate's derivative and dout the gradient of the spikes."""
     _, pull = ops.vjp(lambda x: surrogate_spikes(surrogate, x), distance)
     gradient: Tensor
     (gradient,) = pull(dout)
@@ -103,10 +103,9 @@ class OTTTDense(Ranged, Cell):
         dW = sum over t of (psi[t] g[t]) a[t]^T,  db = sum over t of psi[t] g[t] c[t],  dx[t] = W^T (psi[t] g[t])
 
     Use it for long sequences or streams: no gradient flows through the states, so you can update the weights after each
-    step, and memory holds only v, a and c. For a single layer with a detached reset, the gradient is that of
-    backpropagation through time (BPTT). Deeper networks ignore the effect of a lower layer's spike on later steps.
-    `Online(cell, "OTTT")` gives the same gradient for your own neuron. This class exists because its equations compile
-    to one kernel over time.
+    step, and memory holds only v, a and c. For a single layer, the gradient is that of backpropagation through time
+    (BPTT) with a detached reset. Deeper networks ignore the effect of a lower layer's spike on later steps.
+    `Online(cell, "OTTT")` gives the same gradient for your own neuron; this class compiles to one kernel over time.
 
     It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence, or step by step as in the example,
     with a memory that does not depend on T. For BPTT, disable the bprop: `class Layer(nn.OTTTDense): bprop = None`.
@@ -196,11 +195,12 @@ class EProp(Ranged, Cell):
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
     a spike on other neurons of the layer. Without recurrent weights, BPTT with a detached reset gives the same dW and
-    dR. It stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). The readout
-    determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has
-    psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. `Online(cell, "e-prop")` gives the same gradient for your own neuron.
-    This class exists because it stores sequences instead of the traces of each step. For BPTT, disable the bprop:
-    `class Layer(nn.EProp): bprop = None`.
+    dR. The readout determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The
+    paper has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
+
+    `Online(cell, "e-prop")` gives the same gradient for your own neuron, but stores the traces of each step. This class
+    stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). For BPTT, disable the
+    bprop: `class Layer(nn.EProp): bprop = None`.
 
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.
@@ -215,7 +215,7 @@ class EProp(Ranged, Cell):
     """
 
     whole_sequences = _all_steps = True
-    weights_inside = True  # so that a monitor records only its spikes: its input is not the neurons' current
+    weights_inside = True  # its input is not the neurons' current, so monitors record only its spikes
 
     in_channels: Annotated[Count, field(meaning="I, the number of inputs")]
     out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
@@ -336,7 +336,7 @@ class FeedbackDense(Dense):
         return (ops.matmul(dout, self.feedback),), of_parameters
 
 
-# Plans by the Cell and the shapes of its input. Outside of the Cell, because a trace would notice a changed attribute.
+# Plans of each Cell. A new attribute of the Cell instead would make `snncell.jit` trace it again.
 _PLANS: weakref.WeakKeyDictionary[Cell, dict[Any, TracePlan]] = weakref.WeakKeyDictionary()
 
 
@@ -363,9 +363,9 @@ class Online(Cell):
         "forward gradient"  the derivative along one random direction.       equal on average, with a large variance
         nn.STDP(...)        three factors: dout times changes of STDP.        not a gradient of the loss
 
-    - Traces of a weight take (B, N, I), or (B, 1, I) if they are the same for all neurons. The rules of the first three
+    - The trace of a weight is (B, N, I), or (B, 1, I) if it is the same for all neurons. The rules of the first three
       rows need weights in `Dense` or `ops.matmul`, other Parameters in elementwise operations, and only elementwise
-      operations from there to the states: no normalisation over neurons, for example. A reset is part of the
+      operations from there to the states: for example, no normalisation over neurons. A reset is part of the
       derivatives unless the neuron detaches it. Initial states count as constants, even those of a learned `v_reset`.
     - FPTT adds alpha (theta - mean) - slope to the gradient of a step, where slope and mean are running estimates of
       gradient and weights. It needs a loss and an update in each step, so it equals SLTT in `MultiStep`.
@@ -437,7 +437,7 @@ class Online(Cell):
         )
 
     def _plan(self, x: Tensor) -> TracePlan:
-        """The plan for inputs like `x`. It is made again if a Cell has changed."""
+        """The plan for inputs of the shape and dtype of `x`; a change of a Cell makes a new one."""
         cells = tuple(cell.__dict__["version"] for _, cell in self.cells_and_names())
         learned = tuple(p.requires_grad for p in self.get_parameters())
         key = x.shape, x.dtype, self.rule, cells, learned, CHECKING.smooth, CHECKING.wide

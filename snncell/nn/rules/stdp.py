@@ -37,8 +37,8 @@ class STDP(Cell):
         up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
-    Spikes of the same step do not pair. The change of w is the mean over the batch. A batch of one gives the change of
-    the paper.
+    Spikes of the same step do not pair. The change of w is the mean over the batch; with a batch of one, it is the
+    paper's.
 
     The weights are a state. Pass the weights of a layer to the first step, and write the last ones back by
     `ops.assign`. Or use `PlasticDense`, which starts a run with its own weights.
@@ -119,7 +119,7 @@ class PlasticDense(Cell):
         weight, *traces = rule(x, out, weight, *traces)
 
     It is a Cell of one time step, so run it by `MultiStep`. The weight is its first state: a run starts with the
-    Parameter `weight`, does not change it, and returns the new weight. You can assign it to keep it, as in the example.
+    Parameter `weight`, does not change it, and returns the new weight, which you can assign, as in the example.
 
     Inputs:
         x: spikes, (B, I).

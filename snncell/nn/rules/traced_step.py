@@ -1,8 +1,8 @@
-"""The Jacobian of one traced time step: the derivatives of the next states along states, weights and constants.
+"""Derivatives of one time step for online learning: of the next states by states, weights and constants.
 
-A step is elementwise if each neuron's next state depends on its own states and inputs alone. Then one Jacobian-vector
-product along ones gives the diagonal of a Jacobian. The tape of the step shows where this fails: an operation that
-*mixes* neurons, such as a product of spikes and recurrent weights.
+A step is elementwise if each neuron's next state depends on its own states and inputs alone. Its Jacobian is then
+diagonal, and one Jacobian-vector product with a vector of ones gives the diagonal. The tape of the step shows where
+this fails: an operation *mixes* neurons, such as a product of spikes and recurrent weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entrance(NamedTuple):
     """A place where a Parameter enters the states: a weight (N, I) in a product, or a constant of the neurons."""
 
     parameter: Parameter
-    source: Tensor  # where the derivative begins: the product, or the Parameter
+    source: Tensor  # the Tensor by which to differentiate: the product of a weight, or the constant
     pre: Tensor | None = None  # the other operand of the product, (B, I)
     turned: bool = False  # whether the weight is (I, N)
 
@@ -55,7 +55,7 @@ class TracedStep:
         out, after: the output and the next states.
         entrances: the places where Parameters enter the next states through elementwise operations.
         mixing: the operations that mix neurons.
-        elsewhere: Parameters that enter the next states by another operation, and this operation.
+        elsewhere: Parameter -> another operation by which it enters the next states.
         unused: Parameters that affect neither output nor states.
         constant: True if the tape has no path from Parameters or states to the output.
     """
@@ -73,8 +73,10 @@ class TracedStep:
         self.entrances: list[Entrance] = []
         self.mixing: list[Mixing] = []
         self.elsewhere: dict[Parameter, str] = {}
-        self._cut: set[Entry] = set()  # the operations through which no derivative of the states goes
-        self._old: dict[Entry, set[Entry | None]] = {}  # for mixing operations, the operands that are states of before
+        self._cut: set[Entry] = set()  # operations through which derivatives of the states do not pass
+        self._old: dict[
+            Entry, set[Entry | None]
+        ] = {}  # mixing operation -> operands that are states of the step before
         begin = {source._entry for source in self.sources}
         reached = ancestors([x._entry for x in structure.flatten((self.out, self.after))[0]], begin)
         self.unused = [p for p in self.parameters if p._entry not in reached]
@@ -123,7 +125,7 @@ class TracedStep:
         self.entrances += [Entrance(p, wrap(p._data, p._entry)) for p in self.parameters if p in constants]
 
     def _lose(self, entry: Entry, parents: Sequence[Any], states: Any, *parameters: Any) -> None:
-        """Note the Parameters that no trace can follow through an operation, as they do not come with a state."""
+        """Note Parameters that no trace can follow through an operation: their operand depends on no state."""
         op: Any = entry.op
         for of_entries in parameters:
             for parent in parents:
@@ -131,14 +133,14 @@ class TracedStep:
                     self.elsewhere.setdefault(p, op.name)
 
     def _cut_at(self, entry: Entry, from_states: set[int], states: Any, fresh: set[Any]) -> None:
-        """Let no derivative of the states go through this operation; note it if it mixes neurons."""
+        """Stop the derivatives of the states at this operation; if states reach it, note that it mixes neurons."""
         self._cut.add(entry)
         self.mixing += [Mixing(i, entry) for i in sorted(from_states)]
         self._old[entry] = {parent for parent in entry.parents if parent in states and parent not in fresh}
         states[entry] = from_states
 
     def drop_mixing(self) -> None:
-        """Let no gradient flow from old states through the operations that mix neurons, as `stop_gradient` would."""
+        """Stop gradients from mixing operations to the states of the step before, as `stop_gradient` would."""
         for entry, parents in self._old.items():
             entry.parents = [None if parent in parents else parent for parent in entry.parents]
 
@@ -147,9 +149,9 @@ class TracedStep:
         return [wrap(p._data, p._entry) for p in self.parameters]
 
     def diagonals(self, spikes: bool = True) -> tuple[list[list[Any]], list[list[Any]]]:
-        """The derivatives of each next state along each state, and along each entrance; None where there is none.
+        """The derivatives of the next states, one list for each state and one for each entrance; None without a path.
 
-        Without `spikes`, the derivatives of spike functions count as 0.
+        With spikes=False, the derivatives of spike functions count as 0.
         """
         sources = [*self.sources, *(entrance.source for entrance in self.entrances)]
         kept = [e for e in self.entries if e not in self._cut and (spikes or not _is_spike(e))]
@@ -169,7 +171,9 @@ class TracedStep:
         return columns[: len(self.sources)], columns[len(self.sources) :]
 
     def reaches(self, source: Tensor, result: Tensor) -> bool:
-        """True if a result depends on a source, now or later, by operations that do not mix neurons, or has no tape."""
+        """True if `result` depends on `source` in this or a later step, by operations that do not mix neurons; also if
+        it is not on the tape.
+        """
         found, count = {source._entry}, 0
         while len(found) > count:
             count = len(found)
@@ -180,7 +184,7 @@ class TracedStep:
         return result.shape == source.shape and (result._entry is None or result._entry in found)
 
     def linear(self, rows: Sequence[Tensor], sources: Sequence[Tensor], entries: Iterable[Entry]) -> Callable[..., Any]:
-        """The Jacobian of `rows` by `sources` as a function of directions: one for each source, or None."""
+        """The Jacobian-vector product of `rows` by `sources`, a function of one direction (or None) per source."""
 
         def pull(*seeds: Tensor) -> Any:
             found = pullback(list(entries), rows, seeds, sources)
@@ -247,7 +251,7 @@ def _is_elementwise(entry: Entry, live: Any) -> bool:
 
 
 class AbstractStep:
-    """Trace `fn` on Tensors with the shapes of `inputs` but without values, and run nothing."""
+    """Trace `fn` on Tensors that have the shapes of `inputs` but no values; no operation runs."""
 
     def __init__(self, fn: Callable[..., Any], inputs: Sequence[Tensor]) -> None:
         outer = TRACING.trace
@@ -258,7 +262,7 @@ class AbstractStep:
         self._maker = {out: one for one in self.trace.instructions for out in one.outputs}
 
     def is_shared(self, x: Tensor) -> bool:
-        """True if all elements of `x` are one number, whatever the inputs: it is made of single numbers alone."""
+        """True if all elements of `x` are equal for any inputs, because `x` is computed from single numbers alone."""
         waiting, seen = [x._data], set()
         single = {value for p, value in self.trace.parameters.items() if p.size == 1}
         constants = {value: data for data, value in self.trace.constants.values()}

@@ -28,9 +28,9 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 class _LayerCalls(threading.local):
-    """State of the calls of layers over time on this thread."""
+    """Facts about calls of layers over time on this thread."""
 
-    shapes: list[tuple[int, ...]] | None = None  # shapes of their inputs, while `record_sequences` records them
+    shapes: list[tuple[int, ...]] | None = None  # shapes of their inputs; None unless `record_sequences` is active
     rows: int | None = None  # T B of the enclosing TimeDistributed
 
 
@@ -64,8 +64,8 @@ def joined_axes_error(who: str) -> ArgumentError:
 class TimeDistributed(Cell):
     """Apply a stateless Cell to all time steps at once: (T, B, ...) becomes (T B, ...) and back.
 
-    Use it for layers over (B, ...), such as `Conv2d`: one large product is faster than T small ones. A BatchNorm inside
-    has statistics over time and batch.
+    Use it for layers over (B, ...), such as `Conv2d`: one large product is faster than T small ones. The statistics of
+    a BatchNorm inside are those of all steps and samples.
 
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
@@ -123,9 +123,9 @@ def record_sequences() -> Iterator[list[tuple[int, ...]]]:
 
 
 def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
-    """Raise if the first axis of a sequence is as long as the target's batch (B,) or (B, C) and the second is not.
+    """Raise if the first axis of a sequence has the length B of the target (B,) or (B, C), and the second has not.
 
-    A second axis that is a multiple of B is accepted: it can be samples joined with another axis, such as positions.
+    A second axis whose length is a multiple of B is accepted: it can join samples and another axis, such as positions.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:
@@ -139,7 +139,7 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
 
 
 def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], samples: int) -> None:
-    """Raise if a network without a time axis passes (B, N) to a layer over time; `grown` has the shapes for B + 1."""
+    """Raise if data without a time axis reach a layer over time as (B, N); `grown` has the shapes for B + 1 samples."""
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) == 2 and shape[0] == samples and other[0] == samples + 1:
             raise ShapeError(
@@ -151,10 +151,10 @@ def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int
 def refuse_time_as_batch(
     shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], target: Tensor, time_first: bool
 ) -> None:
-    """Raise for sequences (B, B, ...) whose first axis grows with the batch (`grown`) while the second does not.
+    """Raise for sequences (B, B, ...) whose first axis grows with the batch while the second does not.
 
-    A target (B, B) is accepted, because it may have an entry for each step. With `time_first` the data are (T, B, ...),
-    so it is the network that swaps the axes.
+    `grown` has the shapes for B + 1 samples. A target (B, B) is accepted, because it may have an entry for each step.
+    With `time_first` the data are (T, B, ...), so the network swaps the axes.
     """
     samples = target.shape[0] if target.ndim in (1, 2) and target.shape[1:] != target.shape[:1] else 0
     for shape, other in zip(shapes, grown, strict=False):
@@ -215,7 +215,7 @@ def step_numbers(like: Tensor, steps: int | None = None, ndim: int | None = None
 
 
 def steps_per_sample(tensor: Tensor, lengths: Any) -> Tensor:
-    """The number of steps of each sample, clipped to 1 to T: (B, 1, ...), in the dtype of the sequence."""
+    """The number of steps of each sample, clipped to [1, T]: (B, 1, ...), in the dtype of the sequence."""
     count = ops.clip(as_tensor(lengths, "lengths"), 1, tensor.shape[0]).astype(tensor.dtype)
     return count.reshape((*count.shape, *(1,) * (tensor.ndim - 2)))
 
@@ -224,8 +224,8 @@ def max_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """The maximum of a sequence (T, B, ...) over the valid steps, (B, ...); 0 for samples without steps."""
     if lengths is None:
         return ops.max(tensor, 0)
-    there = length_mask(tensor, lengths, who)
-    return ops.select(ops.any(there, 0), ops.max(ops.select(there, tensor, -math.inf), 0), 0.0)
+    valid = length_mask(tensor, lengths, who)
+    return ops.select(ops.any(valid, 0), ops.max(ops.select(valid, tensor, -math.inf), 0), 0.0)
 
 
 def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
@@ -240,8 +240,8 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 def sum_over_time(tensor: Tensor) -> Tensor:
     """The sum of a sequence (T, B, ...) over time, step by step, so that padding with 0 changes no bit."""
     # NumPy adds up several columns row by row, but a single column in parts that depend on its length.
-    alone = math.prod(tensor.shape[1:]) == 1
-    return ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
+    one_column = math.prod(tensor.shape[1:]) == 1
+    return ops.cumsum(tensor, 0)[-1] if one_column and tensor.shape[0] else ops.sum(tensor, 0)
 
 
 def zero_after_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:

@@ -26,7 +26,7 @@ from snncell.tape.tensor import Tensor
 __all__ = ["MultiStep"]
 
 machinery(__file__)
-KEPT_TRACES = 32  # traces that one MultiStep keeps, one per signature of inputs
+KEPT_TRACES = 32  # the largest number of traces of one MultiStep, one per combination of input shapes and dtypes
 
 
 def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
@@ -63,7 +63,7 @@ def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
 
 
 class _Last(threading.local):
-    """The last states of a MultiStep that does not return them, which `Stateful` needs."""
+    """The last states of a MultiStep that does not return them, for `Stateful`."""
 
     cell: MultiStep | None = None  # the MultiStep whose states this thread needs
     states: tuple[Tensor, ...] | None = None
@@ -96,11 +96,11 @@ def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
 class MultiStep(Cell):
     """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
-    This is the usual way to use a neuron in a network, for example `nn.SequentialCell(nn.Dense(784, 100),
-    nn.MultiStep(nn.LIFNode()))`. It traces the step: it runs the Python code once for each combination of input shapes
-    and dtypes, and records the operations. If all operations are elementwise, apart from products of states and
-    weights, it compiles one forward and one backward kernel with the time loop inside; `snncell.explain` shows this.
-    Because the step is traced:
+    This is the usual way to use a neuron in a network, for example in
+    `nn.SequentialCell(nn.Dense(784, 100), nn.MultiStep(nn.LIFNode()))`. It traces the step: it runs the Python code
+    once for each combination of input shapes and dtypes, and records the operations. If all operations are elementwise,
+    apart from products of states and weights, it compiles one forward and one backward kernel with the time loop
+    inside; `snncell.explain` shows this. Because the step is traced:
 
     - Python code in the Cell runs once, not at each step. A branch on the value of a Tensor is an error.
     - If a Python value that the Cell reads changes between calls, the step is traced again, as by `snncell.jit`.
@@ -112,11 +112,11 @@ class MultiStep(Cell):
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`. The output can be any structure of
             Tensors. For example, return `((spike, v), *states)` to record potentials next to spikes.
         return_states: return `(y, (state, ...))` with the last states, instead of y.
-        checkpoint_every: the number of steps from one saved state to the next. The backward pass recomputes the steps
-            between them, which saves memory; see `ops.scan`. By default each step saves its states.
+        checkpoint_every: n, to save only the states of every n-th step. The backward pass recomputes the steps between,
+            which saves memory; see `ops.scan`. By default each step saves its states.
     Inputs:
         x: (T, B, ...).
-        states: the initial states. By default they come from `cell.init_state(x[0])`, or are zeros.
+        states: the initial states; by default those of `cell.init_state(x[0])`, or zeros.
         lengths: integers (B,), passed by name: the number of steps of each sample, by default T. After its end, a
             sample's states stay constant and its output is 0, so that padding does not affect any result.
     Raises: ArgumentError for a wrong number of states or results; ShapeError, DTypeError if a state changes its shape
@@ -156,40 +156,40 @@ class MultiStep(Cell):
                 f"pass x.reshape((1, -1)); for {x.shape[0]} steps of one neuron pass x.reshape((-1, 1))."
             )
         check_time_axis(x, type(self).__name__)
-        there = None
+        valid = None
         if lengths is not None:
-            there = length_mask(x, lengths, "MultiStep")
-            x = ops.select(there, x, 0.0)  # because NaN in the padding would make gradients NaN
+            valid = length_mask(x, lengths, "MultiStep")
+            x = ops.select(valid, x, 0.0)  # because NaN in the padding would make gradients NaN
         if LAST.cell is not self or self.return_states:
-            return self._run_loop(x, there, self.return_states, states)
-        y, LAST.states = self._run_loop(x, there, True, states)
+            return self._run_loop(x, valid, self.return_states, states)
+        y, LAST.states = self._run_loop(x, valid, True, states)
         LAST.trace = TRACING.trace
         return y
 
-    def _run_loop(self, x: Tensor, there: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
+    def _run_loop(self, x: Tensor, valid: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
         if TRACING.trace is not None or TRACING.unfused or self._is_watched():
-            return self._run_steps(x, there, with_states, *states)
+            return self._run_steps(x, valid, with_states, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
         try:
-            return loop(x, there, with_states, *states)
+            return loop(x, valid, with_states, *states)
         except OutsideTensorError:  # the Cell holds a Tensor that an outer gradient tracks, so trace it each time
-            return self._run_steps(x, there, with_states, *states)
+            return self._run_steps(x, valid, with_states, *states)
 
     def _is_watched(self) -> bool:
         """True if a hook or bprop_debug must see every step."""
         return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
-    def _run_steps(self, x: Tensor, there: Tensor | None, with_states: bool, *states: Tensor) -> Any:
+    def _run_steps(self, x: Tensor, valid: Tensor | None, with_states: bool, *states: Tensor) -> Any:
         name = type(self.cell).__name__
         first = tuple(states) or initial_states(self.cell, x[0])
         names = self._names_of(first)
 
         def until_end(carry: tuple[Tensor, ...], both: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Any]:
-            now, going_on = both
+            now, valid_now = both
             after, out = step(carry, now)
-            kept = [_where(going_on, new, old) for new, old in zip(after, carry, strict=True)]
-            return tuple(kept), structure.map_leaves(lambda part: _where(going_on, part, 0.0), out)
+            kept = [_where(valid_now, new, old) for new, old in zip(after, carry, strict=True)]
+            return tuple(kept), structure.map_leaves(lambda part: _where(valid_now, part, 0.0), out)
 
         def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
             try:
@@ -220,9 +220,9 @@ class MultiStep(Cell):
             return tuple(result[1:]), result[0]
 
         last, y = run_scan(
-            step if there is None else until_end,
+            step if valid is None else until_end,
             first,
-            x if there is None else (x, there),
+            x if valid is None else (x, valid),
             checkpoint_every=self.checkpoint_every or (math.isqrt(x.shape[0]) if self._recomputed else None),
             who=f"MultiStep({name})",
             names=names,
@@ -258,11 +258,11 @@ class MultiStep(Cell):
         return names
 
 
-def _where(going_on: Tensor, part: Tensor, otherwise: Any) -> Tensor:
-    """Select a part of a step (B, ...) for samples that have not ended, and `otherwise` for the others."""
-    if part.shape[:1] != going_on.shape[:1]:
+def _where(valid_now: Tensor, part: Tensor, otherwise: Any) -> Tensor:
+    """Select `part` (B, ...) of a step for samples that have not ended, and `otherwise` for the others."""
+    if part.shape[:1] != valid_now.shape[:1]:
         raise ShapeError(
             f"MultiStep: with lengths, states and outputs must have the shape (B, ...), but one has shape {part.shape} "
-            f"and the batch size is {going_on.shape[0]}."
+            f"and the batch size is {valid_now.shape[0]}."
         )
-    return ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)
+    return ops.select(valid_now.reshape((*valid_now.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)

@@ -38,11 +38,10 @@ class Stateful(Cell):
 
     Use it for streams in chunks, or step by step, for example on a live sensor. Call `reset()` between independent
     samples; `train.fit` does so before each pass over its data, and `train.evaluate` restores the states afterwards.
+    Checkpoints do not contain the states. A jitted function updates them, and is traced again for other batch sizes.
 
     Gradients flow through the steps of one call and stop between calls, so a long stream needs no more memory than its
     longest chunk. If they should not stop, pass the states yourself: `MultiStep(cell, return_states=True)`.
-
-    Checkpoints do not contain the states. A jitted function updates them, and is traced again for other batch sizes.
 
     Args:
         cell: a neuron `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one; it may have hooks.
@@ -64,7 +63,7 @@ class Stateful(Cell):
         if not isinstance(cell, Cell) or isinstance(cell, Stateful):
             raise ArgumentError(f"Stateful: cell must be a neuron, or a MultiStep of one, not {came(cell)}.")
         self.cell = cell
-        # A dict keeps the states out of checkpoints and of the list of Parameters; a trace still finds them.
+        # In a dict, checkpoints and lists of Parameters do not contain the states, but a trace finds them.
         self._kept: dict[str, Any] = {}
 
     @property
@@ -201,8 +200,8 @@ class Recurrent(Cell):
 
         out, *states = cell(x + feedback(out_before), *states)
 
-    Use it for recurrent spiking networks. The result is a neuron too: a Cell of one time step, for `MultiStep`. Its
-    first state is the output of the previous step, and the states of `cell` follow.
+    Use it for recurrent spiking networks. The result is a Cell of one time step, for `MultiStep`. Its first state is
+    the output of the previous step; the states of `cell` follow.
 
     Args:
         cell: the neuron.
@@ -255,12 +254,12 @@ EVERY = field(
 class Truncated(Cell):
     """Truncated backpropagation through time (TBPTT): detach a neuron's states every `every` steps.
 
-        out[t], *states[t] = cell(x[t], *states[t - 1])            if t is not a multiple of `every`, and at t = 0
-        out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      if t = every, 2 every, ...
+        out[t], *states[t] = cell(x[t], *stop_gradient(states[t - 1]))      if t = every, 2 every, ...
+        out[t], *states[t] = cell(x[t], *states[t - 1])                     at the other steps
 
-    Use it if gradients over long sequences explode, vanish or take too long. With stop = `ops.stop_gradient`, outputs
-    have the bits of `cell`, and gradients stay within chunks of `every` steps. Run it by `MultiStep`. Its first state
-    counts the steps since the last cut, so a run can be split into several calls.
+    Use it if gradients over long sequences explode, vanish or take too long. Outputs have the bits of `cell`, and
+    gradients stay within chunks of `every` steps. Run it by `MultiStep`. Its first state counts the steps since the
+    last cut, so you can split a run into several calls.
 
     The memory of the backward pass grows with T. If a stream does not fit into memory, run its chunks one by one as in
     the second example, each with its own gradient and optimiser step.
@@ -314,12 +313,12 @@ class Truncated(Cell):
 
 
 def cells_of(*parts: Any) -> list[Cell]:
-    """All Cells of a network, its loss and the like; parts that are no Cells are left out."""
+    """All Cells of a network, its loss and so on; parts that are not Cells are skipped."""
     return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
 
 
 def find_statefuls(*parts: Any) -> list[Stateful]:
-    """All `Stateful` Cells of a network, its loss and the like."""
+    """All `Stateful` Cells of a network, its loss and so on."""
     return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
 
