@@ -87,7 +87,6 @@ class SpikingSelfAttention(Cell):
     Sums of products of spikes are whole numbers, so both products give the same bits (up to 2^24).
 
     The weights of q, k and v are one Parameter, (3 D, D). As in `Dense`, spikes make the products event-driven.
-
     Inputs: x: (T, B, N, D): N tokens, for example patches of an image; usually spikes or sums of spikes.
     Returns: spikes, (T, B, N, D).
     Raises: ArgumentError if num_heads does not divide D; ShapeError for x of another shape.
@@ -147,7 +146,6 @@ class SpikformerBlock(Cell):
 
     The sums are those of `SEWBlock` with connect="ADD", so a silent branch passes x on. After L blocks on spikes, y is
     a whole number up to 2 L + 1.
-
     Inputs, Returns: x and y: (T, B, N, D), as for `SpikingSelfAttention`.
     Source: as for `SpikingSelfAttention`; SpikingJelly, SpikformerBlock.
     Example:

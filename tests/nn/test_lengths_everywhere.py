@@ -260,8 +260,8 @@ def test_every_function_with_lengths_has_a_case():
     taking = {
         name
         for module in (nn, encode, train)
-        for name, member in vars(module).items()
-        if not name.startswith("_") and callable(member) and "lengths" in arguments_of(member)
+        for name in module.__all__
+        if callable(member := getattr(module, name)) and "lengths" in arguments_of(member)
     }
     assert taking == {name.partition(",")[0] for name in CASES} - {"measure"}
 

@@ -189,7 +189,6 @@ class Softmin(Softmax, operation=ops.softmin):
 @with_fields
 class PReLU(Cell):
     """Parametric ReLU (PReLU): x if x > 0, else w x, with a learned slope w.
-
     Inputs: x: any shape; (N, C, ...) with several slopes.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
     Example:

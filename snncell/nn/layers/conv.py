@@ -118,7 +118,6 @@ class Conv2d(_Conv):
 
     For sequences (T, B, C, H, W), wrap it in `TimeDistributed`. kernel_size, stride, padding and dilation can be an int
     or a pair (rows, columns), and padding also (top, bottom, left, right).
-
     Example:
         >>> nn.Conv2d(3, 8, 5, stride=2)(ops.ones((1, 3, 32, 32))).shape
         (1, 8, 16, 16)
@@ -180,7 +179,6 @@ class ConvLSTMCell(Cell):
     convolves the inputs of all steps before the loop, and the states in each step. Padding keeps the size of images.
     The Parameters are `of_x.weight` (4 O, C, KH, KW), `of_x.bias` (4 O,) and `of_h.weight` (4 O, O, KH, KW), in order
     i, f, g, o. There are no peephole weights from c to the gates, which the paper has, as in Keras and snnTorch.
-
     Inputs: x: (B, C, H, W); h, c: the states, (B, O, H, W), zeros by default in `MultiStep`.
     Returns: (h, h, c).
     Raises: ShapeError for an input or states of other shapes.
@@ -271,7 +269,6 @@ class MaxPool2d(_MaxPool, operation=ops.max_pool2d):
     """Max pooling of (N, C, H, W): the largest element of each window; see `ops.max_pool2d`.
 
     Pass stride explicitly: an ArgumentWarning points to the defaults of MindSpore (1) and PyTorch (kernel_size).
-
     Example:
         >>> nn.MaxPool2d(2, stride=2)(ops.ones((1, 3, 32, 32))).shape
         (1, 3, 16, 16)

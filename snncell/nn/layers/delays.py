@@ -151,7 +151,6 @@ class DelayedDense(Ranged, Cell):
     If few elements of x are nonzero, the layer skips the others. If it saves work, Fourier transforms over time compute
     the gradient of x and, for a dense x, the gradients of w and p. Their rounding errors are then relative to the
     largest gradient of nearby time steps, and a NaN in the gradient of y also reaches the gradients of these steps.
-
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
     Source: Hammouamri, Khalfaoui-Hassani and Masquelier, "Learning Delays in Spiking Neural Networks using Dilated

@@ -33,7 +33,6 @@ class Dense(Cell):
     """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
 
     You can pass sequences (T, B, N) directly, and also event lists from `snncell.data`.
-
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -110,7 +109,6 @@ class Linear(Dense):
 @with_fields
 class BiDense(Cell):
     """Bilinear layer: y_o = x1^T W_o x2 + b_o, over the last axes.
-
     Inputs: x1: (..., in1_channels); x2: (..., in2_channels).
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
@@ -171,7 +169,6 @@ class Bilinear(BiDense):
 @with_fields
 class Embedding(Cell):
     """Embedding of tokens: look up rows of a learned table by integers, (...) -> (..., embedding_size).
-
     Example:
         >>> nn.Embedding(100, 8)(Tensor([[1, 5, 2]])).shape
         (1, 3, 8)

@@ -246,7 +246,6 @@ class GroupNorm(Cell):
     """Group normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
 
     Use it instead of batch normalisation if batches are small.
-
     Inputs: x: (N, C, ...).
     Source: Wu and He, "Group Normalization", ECCV 2018.
     Example:

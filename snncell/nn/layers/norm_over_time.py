@@ -207,7 +207,6 @@ class NeuNorm(Cell):
         y[t, c] = x[t, c] - weight[c] a[t]
 
     Use it after the spiking neurons of a convolution, to balance the channels. Run it by `MultiStep`.
-
     Inputs: x: spikes, (B, C, H, W); a: the state, (B, 1, H, W).
     Returns: (y, a).
     Source: Wu et al., "Direct Training for Spiking Neural Networks", AAAI 2019; initial weight as in SpikingJelly.

@@ -31,7 +31,6 @@ LENGTHS = field(meaning="the new lengths, one of which may be -1", convert=lambd
 @with_fields
 class Pad(Cell):
     """Padding: add elements around x.
-
     Example:
         >>> nn.Pad(((0, 0), (1, 2)))(ops.ones((1, 2))).asnumpy().tolist()
         [[0.0, 1.0, 1.0, 0.0, 0.0]]
@@ -128,7 +127,6 @@ class ReplicationPad2d(_PadLast):
 @with_fields
 class Upsample(Cell):
     """Resample to another size, by nearest neighbours or interpolation; see `ops.interpolate`.
-
     Example:
         >>> nn.Upsample(scale_factor=2.0)(Tensor([[[1.0, 2.0]]])).asnumpy().tolist()
         [[[1.0, 1.0, 2.0, 2.0]]]
@@ -186,7 +184,6 @@ class Flatten(Cell):
     """Flatten: join the axes from `start_dim` to `end_dim`; by default all but the batch.
 
     For sequences (T, B, ...), use `nn.Flatten(2)`, or wrap it in `TimeDistributed`.
-
     Example:
         >>> nn.Flatten()(ops.ones((4, 2, 3))).shape
         (4, 6)
@@ -202,7 +199,6 @@ class Flatten(Cell):
 @with_fields
 class Unflatten(Cell):
     """Unflatten: split one axis into several.
-
     Example:
         >>> nn.Unflatten(1, (2, 3))(ops.ones((4, 6))).shape
         (4, 2, 3)

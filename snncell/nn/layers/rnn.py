@@ -122,7 +122,6 @@ class RNNCell(_RecurrentCell):
     """One time step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
     Use it in your own loop. The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,).
-
     Inputs: x: (B, I); hx: the state, (B, H).
     Example:
         >>> nn.RNNCell(3, 4)(ops.ones((2, 3)), ops.zeros((2, 4))).shape
@@ -146,7 +145,6 @@ class GRUCell(_RecurrentCell):
     """One time step of `GRU`, with the same equations.
 
     The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in order r, z, n.
-
     Inputs: x: (B, I); hx: the state, (B, H).
     """
 
@@ -162,7 +160,6 @@ class LSTMCell(_RecurrentCell):
     """One time step of `LSTM`, with the same equations.
 
     The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), rows in order i, f, g, o.
-
     Inputs: x: (B, I); hx: the states (h, c), each (B, H).
     Returns: (h, c).
     Example:
@@ -294,7 +291,6 @@ class RNN(_RecurrentNetwork):
 
     The Parameters are weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,). Further layers have the
     suffix l1, ..., and backward directions l0_reverse, .... All are uniform within +-1 / sqrt(H).
-
     Inputs:
         x: (T, B, I).
         hx: the initial state, (layers and directions, B, H); zeros by default.

@@ -146,7 +146,6 @@ class SparseDense(Cell):
 
     The initial weights are uniform within +-1 / sqrt(K), where K is the number of synapses of their output. For your
     own weights, pass `scipy.sparse.csc_array(W).data` as `weight_init`: a number per synapse, in the order of `weight`.
-
     Attributes:
         weight: the weights of the synapses, (synapses,), ordered by input and then by output.
         indptr: (in_channels + 1,): the synapses of input i are those from indptr[i] up to indptr[i + 1]. Not trained.

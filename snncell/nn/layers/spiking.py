@@ -34,7 +34,6 @@ class SEWBlock(Cell):
         y = (1 - a) s       connect="IAND"
 
     Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients keep their size.
-
     Inputs: x: spikes, of any shape that branch and shortcut accept.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", 2021.
     Example:
@@ -171,7 +170,6 @@ class AxonalDelay(Cell):
     The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n]. At an integer delay y has a kink, and this is the
     derivative towards longer delays (towards shorter ones at `max_delay`). Delays are clipped to [0, max_delay]. A
     delay outside of this range has the gradient of the nearer end, so that the optimiser can move it back.
-
     Inputs: x: (T, B, C, ...).
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
     Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (interpolation between steps, by kernels).
@@ -236,7 +234,6 @@ class WinnerTakeAll(Cell):
     Use it for competition between neurons or channels. Of equal elements the first win, so that exactly k remain. By
     default only the winners have a gradient, which is the derivative if no elements are equal. With `straight_through`,
     the gradient of all finite elements is 1, so that losers learn too.
-
     Inputs: x: potentials, currents or spikes, (T, B, ...), or one step of them.
     Source: Makhzani and Frey, NeurIPS 2015; Maass, "On the Computational Power of Winner-Take-All", 2000.
     Example:

@@ -51,7 +51,6 @@ class LRU(Cell):
     The Parameters are nu, theta and gamma (N,), weight_in (2, N, in_channels) and weight_out (2, out_channels, N), the
     real and imaginary parts of B and C, and weight_skip (out_channels, in_channels), which is D. All are real, so that
     the loop over time becomes one kernel. The cost is linear in T. `eigenvalues()` returns lambda.
-
     Inputs:
         x: (T, B, in_channels).
         re, im: the real and imaginary part of the first state, (B, N) each; zeros by default.

@@ -38,7 +38,6 @@ class FirstSpikeTime(Cell):
     Use it for temporal codes, in which early spikes mean strong evidence. The time is a step function of the spikes, so
     its gradient is custom: more output at the spike makes it earlier. A silent neuron gets its gradient at the last
     step, because otherwise it would never start to fire.
-
     Inputs: spikes: floats (T, ...); a value above 0 is a spike.
     Raises: ArgumentError if silent is below T - 1; ShapeError for spikes without steps.
     Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
@@ -71,7 +70,6 @@ class SpikeTimes(Cell):
     """Differentiable times of each neuron's first spikes, in steps from 0: (T, ...) -> (count, ...).
 
     Like `FirstSpikeTime`, for n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, else 0. Missing spikes count as T - 1.
-
     Inputs, Raises: as for `FirstSpikeTime`.
     Source: the temporal losses of snnTorch with multi_spike, which lose spikes: for each spike that they find, they
     remove all spikes of this time step, also those of other neurons and samples.
@@ -111,7 +109,6 @@ class SmoothSpikeCount(Cell):
     - A missing spike has the time inf, counts 0 and has no gradient. `bump_weights` wakes silent neurons.
     - K must be larger than the counts that you want, because n is at most K. Leave out `t_max` of the layer, or set it
       to at least window + 5 width, because n jumps where a spike crosses t_max.
-
     Inputs: times: spike times (B, N, K), inf for no spike.
     Example:
         >>> times = Tensor([[[2.0, 10.0, float("inf")]]])  # two spikes, the second at the end of the window
@@ -167,7 +164,6 @@ class CETemporalLoss(CrossEntropyOverTime):
 
     Use it if the neuron that fires first is the answer of a classifier (time-to-first-spike coding). t_f is
     `FirstSpikeTime`. A silent neuron counts as firing at the last step of its sample, and gets its gradient there.
-
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_temporal_loss of snnTorch.
     Example:
@@ -229,7 +225,6 @@ class FirstSpikeLoss(ClassLoss):
 
     The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.
-
     Inputs:
         times: spike times (B, C), or (B, C, K); only the earliest of K counts; inf for no spike.
         labels: integers (B,) in [0, C).
@@ -293,7 +288,6 @@ class MSETemporalLoss(ClassLoss):
 
     Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron counts as firing at T - 1, and gets its
     gradient there.
-
     Inputs:
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
@@ -376,7 +370,6 @@ class VanRossumLoss(ReducibleLoss):
     Use it to train whole spike trains. A short tau compares single spikes, a long tau compares counts. An extra spike
     costs c = (1 / tau) / (1 - e^(-2 / tau)), about 1 / 2 for a long tau; a spike that is d steps late costs
     2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates the kernel.
-
     Inputs: outputs, targets: spikes (T, B, ...), of the same shape; lengths: as for `CERateLoss`.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
     Example:

@@ -117,7 +117,6 @@ class CERateLoss(CrossEntropyOverTime):
     """Cross entropy at each time step, averaged over time: (1 / T) sum_t CE(s[t], y).
 
     Use it if the network should answer at every step, for example for early exits. `CECountLoss` counts spikes instead.
-
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
@@ -145,7 +144,6 @@ class TETLoss(CrossEntropyOverTime):
         (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
 
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
-
     Inputs, Raises: as for `CERateLoss`, but outputs can be potentials or currents as well as spikes.
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     SpikingJelly's temporal_efficient_training_cross_entropy is this loss with mse_weight = 0.
@@ -178,7 +176,6 @@ class CECountLoss(CrossEntropyOverTime):
     """Cross entropy of the sums over time: CE(sum_t s[t], y).
 
     Use it to count spikes. For potentials and with label_smoothing=0.3, Spyx calls it integral_crossentropy.
-
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_count_loss of snnTorch, which does not divide by the sum of class weights. This loss does, as in PyTorch.
     Example:
@@ -202,7 +199,6 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
 
     Use it with a readout that does not spike, such as `LINode`. If several steps have the same maximum, the gradient
     is divided equally among them.
-
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
     Example:
@@ -248,7 +244,6 @@ class MSECountLoss(_TargetRateLoss):
 
     The target n is floor(T * m * correct_rate) for the label and floor(T * m * incorrect_rate) for other classes, where
     m is 1. With num_classes, m is the number of neurons of a class, whose spikes are summed.
-
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
     Example:
@@ -278,7 +273,6 @@ class MSERateLoss(_TargetRateLoss):
 
     The target r is correct_rate for the label and incorrect_rate for other classes. With num_classes, the rate of a
     class is the mean rate of its neurons.
-
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. For the sparsity of Spyx's mse_spikerate, pass
     correct_rate = sparsity. Spyx compares the rate (at most 1) with the count sparsity * T instead.
@@ -298,7 +292,6 @@ class MSEMembraneLoss(ClassLoss):
     """Squared error of membrane potentials at each step, averaged over time: (1 / T) sum_t MSE(u[t], target).
 
     Use it for regression of a signal over time, or for classes with target potentials.
-
     Inputs:
         outputs: membrane potentials (T, B, C).
         targets: class numbers, integers (B,); or potentials (B, C), or (T, B, C) if they vary over time.
@@ -359,7 +352,6 @@ class L1RateSparsity(_Regulariser):
 
     Use it to reduce spikes and energy. It can silence neurons. `SparsityRegulariser` penalises only counts above a
     limit.
-
     Inputs: spikes: (T, B, N...); lengths: integers (B,), the number of steps of each sample, by default T.
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).
     Source: l1_rate_sparsity of snnTorch, with its default.
@@ -379,7 +371,6 @@ class SilenceRegulariser(_Regulariser):
     """Lower bound of each neuron's spike count: strength * sum_n max(0, minimum - mean_b count)^2.
 
     Use it to revive silent neurons: one that fires at least `minimum` times on average over the batch costs nothing.
-
     Inputs, Raises: as for `L1RateSparsity`.
     Source: silence_reg of Spyx, applied to counts.
     Example:
@@ -400,7 +391,6 @@ class SparsityRegulariser(_Regulariser):
     """Upper bound of the mean spike count of each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
 
     huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A layer costs nothing up to `maximum` spikes per neuron on average.
-
     Inputs, Raises: as for `L1RateSparsity`. All axes after the batch count as neurons, also for a convolution.
     Source: sparsity_reg of Spyx, applied to counts.
     Example:
@@ -423,7 +413,6 @@ class TargetRateRegulariser(_Regulariser):
     """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
 
     The rate of a neuron is its spikes in the batch, divided by the valid steps. Use it to keep all neurons active.
-
     Inputs, Raises: as for `L1RateSparsity`.
     Source: Bellec et al., Nature Communications 2020, as for `EProp`, with strength = c_reg / 2.
     Example:
@@ -450,7 +439,6 @@ class CountBoundRegulariser(_Regulariser):
     """Target spike count of each neuron, with one cost above it and one below: sum_n k_n / 2 (mean_b count - target)^2.
 
     k_n is `upper` if the neuron fires more than the target, else `lower`.
-
     Inputs, Raises: as for `L1RateSparsity`.
     Source: the EventProp compiler of mlGeNN, where the arguments are reg_nu_upper, reg_lambda_upper and
     reg_lambda_lower; Nowotny, Turner and Knight, as for `Readout`.

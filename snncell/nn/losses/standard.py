@@ -111,7 +111,6 @@ class GaussianNLLLoss(ReducibleLoss):
     """Gaussian negative log-likelihood: (log v + (logits - labels)^2 / v) / 2 with v = max(var, eps).
 
     Use it if the network also predicts its uncertainty, var.
-
     Inputs: logits, labels, var: of the same shape.
     """
 
@@ -131,7 +130,6 @@ class CrossEntropyLoss(ReducibleLoss):
     """Cross entropy of classes: -log softmax(logits)[label], weighted by class.
 
     This is the usual loss of a classifier. For outputs over time, (T, B, C), use `CERateLoss` or `CECountLoss`.
-
     Inputs:
         logits: (N, C) or (N, C, ...).
         labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
@@ -155,7 +153,6 @@ class CrossEntropyLoss(ReducibleLoss):
 @with_fields
 class NLLLoss(_OperationLoss, operation=ops.nll_loss):
     """Negative log-likelihood of log-probabilities: -logits[label], weighted by class; see `ops.nll_loss`.
-
     Inputs:
         logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
         labels: integers in [0, C), (N,) or (N, ...).
@@ -169,7 +166,6 @@ class NLLLoss(_OperationLoss, operation=ops.nll_loss):
 @with_fields
 class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     """Cross entropy: -sum over classes of y log softmax(logits), by default without reduction, as in MindSpore.
-
     Inputs: logits: (N, C); labels: (N,) or (N, C), see sparse.
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
@@ -204,7 +200,6 @@ class BCELoss(_OperationLoss, operation=ops.binary_cross_entropy):
     """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
 
     Prefer `BCEWithLogitsLoss`, which is more accurate for p near 0 and 1.
-
     Inputs: logits: p in [0, 1]; labels: y in [0, 1], in the same shape.
     """
 
@@ -217,7 +212,6 @@ class BCEWithLogitsLoss(_OperationLoss, operation=ops.binary_cross_entropy_with_
     """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
 
     Use it for binary or multi-label classification. It does not overflow for large logits.
-
     Inputs: logits: any shape; labels: y in [0, 1], in the same shape.
     Example:
         >>> round(nn.BCEWithLogitsLoss()(Tensor([0.0, 100.0]), Tensor([1.0, 1.0])).item(), 4)
@@ -280,7 +274,6 @@ class MarginRankingLoss(ReducibleLoss):
 @with_fields
 class CosineEmbeddingLoss(ReducibleLoss):
     """Cosine embedding loss: 1 - cos if the target is 1, else max(0, cos - margin); see `ops.cosine_embedding_loss`.
-
     Inputs: input1, input2: (N, D); target: 1 or -1, (N,).
     """
 
@@ -294,7 +287,6 @@ class CosineEmbeddingLoss(ReducibleLoss):
 @with_fields
 class TripletMarginLoss(ReducibleLoss):
     """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin); see `ops.triplet_margin_loss`.
-
     Inputs: anchor, positive, negative: vectors (..., D) of the same shape.
     """
 

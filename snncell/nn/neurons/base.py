@@ -313,7 +313,8 @@ class Neuron(Membrane):
         if self.reset is None:
             return h
         if self.reset == "subtract":
-            return h - s * (self.v_threshold if drop is None else drop)
+            v_threshold = self.v_threshold if drop is None else drop
+            return h - s * v_threshold
         s = s if self.max_spikes == 1 else ops.minimum(s, 1.0)
         v_reset = self.v_reset if self.reset == "value" else 0.0
         if not isinstance(v_reset, Tensor) and v_reset == 0.0:  # saves an addition in the compiled loop

@@ -56,7 +56,6 @@ class CubaLIFNode(Neuron):
     Use it if an input spike should act over several steps: the current is a low-pass filter before a `LeakyNode`. With
     its options it is snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF or NIR's CubaLIF (see `like`). With
     the default decay factors of 0.9, current and potential forget over about 10 steps.
-
     Inputs: x, v, i: the input, the potential and the current, of the same shape.
     Returns: (s, v, i).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
@@ -103,7 +102,6 @@ class CobaLIFNode(Neuron):
     stable only for g < 2 tau. x is the net input: excitation and inhibition of a step cancel before they reach the
     neuron. The defaults are the paper's, with steps of 1 ms and potentials (V + 60 mV) / 10 mV: rest at 0, threshold at
     1, reversal potentials of 0 and -80 mV, and time constants of 20 ms (membrane), 5 ms and 10 ms (synapses).
-
     Inputs: x, v, g_e, g_i: the input, the potential and the conductances, of the same shape.
     Returns: (s, v, g_e, g_i).
     Source: Vogels and Abbott, "Signal Propagation and Logic Gating in Networks of Integrate-and-Fire Neurons", Journal
@@ -156,7 +154,6 @@ class AlphaNode(Neuron):
 
     Use it if the shape of the postsynaptic potential matters, for example with temporal codes. The potential v follows
     from the exponentials e and i; it is a state only for monitors and delayed resets.
-
     Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of the same shape.
     Returns: (s, e, i, v).
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
@@ -241,7 +238,6 @@ class WithSynapse(Membrane):
     Use it to give neurons such as `ALIFNode` or `EIFNode` a synapse. `WithSynapse(LeakyNode(beta), alpha)` has the
     spikes and potentials of `CubaLIFNode(alpha, beta)`. The result is again a one-step Cell; its first state is the
     current. `MultiStep` compiles both into one kernel.
-
     Inputs: x, i, *states: the input, the current, and the states of `cell`, of the same shape.
     Returns: (s, i, *states).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
@@ -286,7 +282,6 @@ class ShortTermPlasticity(Membrane):
     Use it between presynaptic spikes and a layer with weights. All synapses of a presynaptic neuron share u and r, so
     they have the same strength, U for the first spike. A large U with tau_d > tau_f depresses, a small U with
     tau_f > tau_d facilitates. Between spikes this solves du/dt = -u / tau_f and dr/dt = (1 - r) / tau_d exactly.
-
     Inputs: x: spikes, 0 or 1; u and r: the states, of the same shape.
     Returns: (y, u, r).
     Source: Markram, Wang and Tsodyks, "Differential signaling via the same axon of neocortical pyramidal neurons", PNAS

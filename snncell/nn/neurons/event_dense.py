@@ -160,7 +160,6 @@ class EventDense(Ranged, Settings):
     does not return them, nor send them through recurrent connections. With `step`, the maximum is that of the values at
     the ends of all steps, before and after each spike, and its gradient is exact for these values. Between the ends, a
     smooth potential can be higher by max |v''| step^2 / 8.
-
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
         for the next spike of a neuron whose states become NaN. "states": (B, N_out, S), with S the number of states.

@@ -30,7 +30,6 @@ class IFNode(Neuron):
     Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. `LIFNode`
     forgets older inputs. The spike has the size v_threshold, as in MindSpore's guide. For spikes of size 1, as in other
     frameworks, call `IFNode.like(...)`.
-
     Inputs: x, v: the input and the potential, of the same shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
@@ -110,7 +109,6 @@ class LIFNode(EulerLeak):
     The defaults tau=2.0 and decay_input=True are SpikingJelly's. Each step then forgets half of the potential, which
     suits inputs of few steps; hundreds of steps need a longer tau. With decay_input=True a longer tau also divides the
     input by more, so you should then raise the weights or pass decay_input=False.
-
     Inputs: x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
     Returns: (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
@@ -172,7 +170,6 @@ class LINode(Membrane):
 
     For example, let `nn.Readout` take the maximum of the potentials over time as class scores. With decay_input=True a
     longer tau also weakens the input, so use decay_input=False for long memories.
-
     Inputs: x, v: the input and the potential, of the same shape.
     Returns: (v, v): the potential as output and as state.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.

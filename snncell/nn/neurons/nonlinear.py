@@ -58,7 +58,6 @@ class AdaptiveQIFNode(Neuron):
 
     SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
     defaults a = b = 0, which are SpikingJelly's, it does not adapt. For example, b=0.5 lets each spike delay the next.
-
     Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
@@ -128,7 +127,6 @@ class AdExNode(Neuron):
 
     Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. The equations are the
     paper's, with w, a and b divided by the leak conductance g_L. So x = I / g_L and tau = C / g_L.
-
     Inputs: x, v, w: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, w).
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
@@ -188,7 +186,6 @@ class IzhikevichNode(Neuron):
 
     As in the paper's program, a time step has `substeps` Euler steps of v, then one of u, then spike and reset. The
     argument of the surrogate is (v - 30) / scale.
-
     Inputs: x, v, u: the input, the potential in mV, and the recovery, of the same shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.

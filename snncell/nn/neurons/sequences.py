@@ -61,7 +61,6 @@ class PSN(_Parallel):
     sequences, so call it directly, without `MultiStep`. Pass `order` k for a causal neuron (masked PSN), where only
     weight[t, t'] with t - k < t' <= t counts. -bias[t] acts as the threshold, and starts at 1. The weights are
     initialised as in a Dense layer (He, uniform).
-
     Inputs: x: (T, B, ...).
     Returns: spikes, (T, B, ...).
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
@@ -102,7 +101,6 @@ class SlidingPSN(_Parallel):
 
     Use it for any length, directly without `MultiStep`: its cost is linear in T. Inputs before the first step count as
     0. The threshold -bias starts at 1.
-
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).
     Source: as for `PSN`; SpikingJelly, SlidingPSN.
@@ -173,7 +171,6 @@ class Readout(Cell):
 
     Put it after the last layer, for example after `MultiStep(LINode())`. "max" and "mean" are common for potentials,
     "sum" for spikes. "first" has a custom gradient: a potential that is higher by 1 moves the spike one step earlier.
-
     Inputs: x: potentials, or spikes for "first", (T, B, ...), with at least one step.
     Returns: (B, ...).
     Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact

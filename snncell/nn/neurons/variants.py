@@ -97,7 +97,6 @@ class RefractoryLIFNode(EulerLeak):
         rho = refractory after a spike, else max(0, rho - 1)
 
     Use it to limit firing rates. In the refractory period v is constant, inputs are lost, and rho has no gradient.
-
     Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of the same shape.
     Returns: (s, v, rho).
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
@@ -138,7 +137,6 @@ class ALIFNode(Neuron):
     By default, as in sinabs, v is reset and a is raised in the step of the spike, so that alpha acts on the potential
     after the reset. In the papers, both happen in the next step: v = alpha v - s * v_threshold + x. For that, pass
     delay="reset".
-
     Inputs: x, v, a: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, a).
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
@@ -220,7 +218,6 @@ class CLIFNode(EulerLeak):
         v = h - s * (v_threshold + sigmoid(m))   reset="subtract"; see `Neuron` for the others
 
     Use it instead of `LIFNode` if gradients vanish over time. It has no further constants to tune.
-
     Inputs: x, v, m: the input, the potential and the complementary potential, of the same shape.
     Returns: (s, v, m).
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
@@ -256,7 +253,6 @@ class TCLIFNode(Neuron):
     dv/dt = beta2 d. Without spikes the compartments oscillate without a leak, because the product of the eigenvalues of
     a step is 1. With the defaults a period lasts 12 steps. The paper learns the logits of -beta1 and beta2;
     learnable=("beta1", "beta2") learns the values themselves.
-
     Inputs: x, v, d: the input, and the potentials of soma and dendrite, of the same shape.
     Returns: (s, v, d).
     Source: Zhang et al., "TC-LIF: A Two-Compartment Spiking Neuron Model for Long-Term Sequential Modelling", AAAI
@@ -307,7 +303,6 @@ class GLIFNode(Neuron):
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
     or an array with one value per neuron. The gates alpha, beta and gamma start at 0.5, halfway between two choices.
-
     Inputs: x, v, s: the input, the potential and the previous spikes, of the same shape.
     Returns: (s, v, s).
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
@@ -390,7 +385,6 @@ class ResonateNode(Neuron):
     solves dz/dt = (b + i omega) z with z = u + i v exactly between steps. Each input is an impulse, which makes u jump
     by x. A spike does not change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over
     5 steps.
-
     Inputs: x, v, u: the input, the imaginary and the real part, of the same shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
@@ -435,7 +429,6 @@ class BalancedResonateNode(Neuron):
     `keep` = 1 it would grow by the factor sqrt(1 + omega^2) in each step. `ResonateNode` solves the oscillation exactly
     and needs no root. To get the paper's neuron with its dt = 0.01, pass omega = (its omega) dt, damping = (its b) dt,
     jump = dt and input_gain = dt. The default of input_gain is 1, not dt.
-
     Inputs: x, v, u, q: the input, the real and the imaginary part, and the refractory state, of the same shape.
     Returns: (s, v, u, q).
     Source: Higuchi, Kairat, Bohte and Otte, "Balanced Resonate-and-Fire Neurons", ICML 2024.

@@ -81,7 +81,6 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
 @with_fields
 class ExponentialDecayLR(LearningRateSchedule):
     """Exponential decay: learning_rate * decay_rate^(step / decay_steps).
-
     Example:
         >>> rates = nn.ExponentialDecayLR(0.5, decay_rate=0.5, decay_steps=10)
         >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 10, 20)]
@@ -101,7 +100,6 @@ class ExponentialDecayLR(LearningRateSchedule):
 @with_fields
 class CosineDecayLR(LearningRateSchedule):
     """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2.
-
     Example:
         >>> rates = nn.CosineDecayLR(0.0, 0.5, decay_steps=10)
         >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 5, 10)]
@@ -191,7 +189,6 @@ class PolynomialDecayLR(LearningRateSchedule):
     """Polynomial decay from learning_rate to end_learning_rate.
 
         end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power
-
     Source: the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)

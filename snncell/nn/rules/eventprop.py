@@ -300,7 +300,6 @@ class EventPropLIF(Settings):
     - Start with weights that make neurons spike, as the default does. `bump_weights` revives neurons that were silent
       in a whole batch.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
-
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, with inf for no spike, such as another layer's output.
     Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
     Raises: ArgumentError for times that are NaN or -inf, which a jitted function on a GPU takes for no spike;

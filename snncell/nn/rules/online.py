@@ -109,7 +109,6 @@ class OTTTDense(Ranged, Cell):
 
     It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence, or step by step as in the example,
     with a memory that does not depend on T. For BPTT, disable the bprop: `class Layer(nn.OTTTDense): bprop = None`.
-
     Inputs: x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
     Returns: (s, v, a, c).
     Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
@@ -201,7 +200,6 @@ class EProp(Ranged, Cell):
     `Online(cell, "e-prop")` gives the same gradient for your own neuron, but stores the traces of each step. This class
     stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). For BPTT, disable the
     bprop: `class Layer(nn.EProp): bprop = None`.
-
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
@@ -375,7 +373,6 @@ class Online(Cell):
       reward times eligibility. An optimiser can move weights out of the bounds of STDP, so your loop must clip them.
     - `MultiStep` sums the gradients of a sequence, but stores the traces of all steps for its backward pass. Run long
       sequences step by step, as in the example.
-
     Inputs: x: (B, ...). states: those of `cell`, followed by the traces; initially from `init_state(x)`.
     Returns: (output, *states).
     Raises: ArgumentError for a Cell that the rule cannot learn, with the Parameter or state and the operation.

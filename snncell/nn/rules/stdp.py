@@ -42,7 +42,6 @@ class STDP(Cell):
 
     The weights are a state. Pass the weights of a layer to the first step, and write the last ones back by
     `ops.assign`. Or use `PlasticDense`, which starts a run with its own weights.
-
     Inputs:
         pre: presynaptic spikes, 0 or 1, (B, I).
         post: postsynaptic spikes, (B, N).
@@ -120,7 +119,6 @@ class PlasticDense(Cell):
 
     It is a Cell of one time step, so run it by `MultiStep`. The weight is its first state: a run starts with the
     Parameter `weight`, does not change it, and returns the new weight, which you can assign, as in the example.
-
     Inputs:
         x: spikes, (B, I).
         weight, x_trace, y_trace: the states of the rule, (N, I), (B, I), (B, N).

@@ -263,7 +263,6 @@ class Truncated(Cell):
 
     The memory of the backward pass grows with T. If a stream does not fit into memory, run its chunks one by one as in
     the second example, each with its own gradient and optimiser step.
-
     Inputs:
         x: the input of the neuron, (B, ...).
         count: int16, the steps since the last cut, in the common shape of the states, else ().
