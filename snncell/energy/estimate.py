@@ -77,7 +77,7 @@ class LayerEnergy:
 class Energy:
     """An energy estimate per sample, for a spiking network and for the same network without spikes.
 
-    E = sum over kinds of operations and accesses of (count) (energy of one)
+    E = sum of count * energy of one, over the kinds of operations and memory accesses
 
     Counts come from a call of the network, energies from a `Hardware`. There are three ways to compute the network:
 

@@ -295,7 +295,7 @@ class LambdaCallback(Callback):
         vars(self).update(functions)
 
     def step_begin(self, run_context: RunContext) -> None:
-        """Do nothing. A class that defines methods for steps is also called at the steps of an evaluation."""
+        """Do nothing. With this method for steps, the callback is also called at the steps of an evaluation."""
 
     step_end = step_begin
 

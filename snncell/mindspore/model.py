@@ -255,7 +255,9 @@ class Model:
 
 
 class _Columns:
-    """The batches of a data set; the last column is doubled if the network takes all columns."""
+    """The batches of a data set. With `twice` the last column is doubled, for a network that takes all columns, because
+    `train.fit` passes the last one to the loss only.
+    """
 
     def __init__(self, source: Any, twice: bool, who: str) -> None:
         self.source, self.twice, self.who = source, twice, who
@@ -277,7 +279,7 @@ class _Sized(_Columns):
 
 
 def as_columns(data: Any, twice: bool, who: str) -> Any:
-    """Convert a data set to batches for `train.fit`; with `twice` the last column is doubled."""
+    """Convert a data set to batches for `train.fit`, see `_Columns`."""
     if data is None:
         raise ArgumentError(f"{who}: there are no data.")
     own = hasattr(data, "create_tuple_iterator")
@@ -309,7 +311,7 @@ def output_part_as_loss(place: int, outs: Any, _target: Any) -> Any:
 
 
 def refuse_own_step(cell: TrainOneStepCell) -> None:
-    """Raise an ArgumentError for a step that differs from `train.fit`, which uses only its parts."""
+    """Raise an ArgumentError for a TrainOneStepCell that computes something else than `train.fit` with its parts."""
     if type(cell).construct is not TrainOneStepCell.construct or cell.is_hooked:
         has = "hooks" if cell.is_hooked else "construct"
         raise ArgumentError(

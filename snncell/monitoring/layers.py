@@ -137,20 +137,15 @@ class CellStack:
 
     def enter(self, cell: Cell) -> str:
         """Begin a call, and return the path of the Cell, from those of the running Cells."""
-        path = self._path_of(cell)
+        names = ((path, self._name_in(caller, cell)) for caller, path in reversed(self._running))
+        paths = (f"{path}.{name}" if path else name for path, name in names if name)
+        path = next(paths, self._static.get(id(cell), ""))
         self._running.append((cell, path))
         return path
 
     def leave(self) -> None:
         """End the innermost call."""
         self._running.pop()
-
-    def _path_of(self, cell: Cell) -> str:
-        for caller, path in reversed(self._running):
-            name = self._name_in(caller, cell)
-            if name:
-                return f"{path}.{name}" if path else name
-        return self._static.get(id(cell), "")
 
     def _name_in(self, caller: Cell, cell: Cell) -> str:
         key = (id(caller), id(cell))

@@ -368,13 +368,15 @@ def export_c(net: IntegerNet | Cell, path: Path, *, input_shape: Lengths | None 
     writer.write()
     declared, states, buffers = writer.variables()
     memory, real = CMemory(writer.flash, states + buffers), writer.input.dtype == FLOAT
+    readouts = [layer.how for layer in whole.layers if isinstance(layer, integer.IntegerReadout)]
+    over = f", {readouts[-1]} of all steps since the reset" if readouts else ""
     starts = (loop("n", one.count, [f"{one.text}[n] = {start};"]) for one, start in writer.states.items())
     text = FILE.format(
         name=target.stem,
         input=writer.input,
         output=writer.signal,
         takes="any values" if real else f"integers from {writer.input.low} to {writer.input.high}",
-        gives=_output_text(whole),
+        gives=f"one unit is {whole.step:g}{over}",
         memory=memory,
         states=states,
         buffers=buffers,
@@ -402,9 +404,3 @@ def _input_shape(net: IntegerNet, given: Lengths | None) -> tuple[int, ...]:
             "time step of one sample, for example input_shape=(2, 34, 34)."
         )
     return tuple(given) if isinstance(given, Sequence) else (given,)
-
-
-def _output_text(net: IntegerNet) -> str:
-    readouts = [layer.how for layer in net.layers if isinstance(layer, integer.IntegerReadout)]
-    over = f", {readouts[-1]} of all steps since the reset" if readouts else ""
-    return f"one unit is {net.step:g}{over}"

@@ -61,12 +61,12 @@ class Uniform(_PerChannel):
 
     Halves round to even. The step s is
 
-    "max"         max |x| / high, or (max - min) / (2^bits - 1): nothing is clipped
-    "mse"         the share of that with the least squared error, of 17 shares from 0.2 to 1
-    "percentile"  from the magnitude that `percent` percent of the values do not exceed
-    "moving"      from a moving average of max |x|, updated in training and constant in prediction
-    "learned"     a Parameter with LSQ's gradient / sqrt(high n), n values per step; at first 2 mean |x| / sqrt(high)
-    a number      that number
+    "max"         max |x| / high, or (max - min) / (2^bits - 1) if affine: nothing is clipped
+    "mse"         0.2, 0.25, ... or 1 times the step of "max": the one of these 17 with the least squared error
+    "percentile"  m / high, for the magnitude m that `percent` percent of the values do not exceed
+    "moving"      m / high, for a moving average m of max |x|, updated in training and constant in prediction
+    "learned"     a Parameter, at first 2 mean |x| / sqrt(high); LSQ's gradient / sqrt(high n), for n values per step
+    a number      this number
 
     The step is rounded to `scale_bits` significant bits; "max" and "moving" round it up, so that nothing is clipped.
     Few bits make grid values and their sums exact in float32, as `quantise.export` needs; one bit is a power of two.
@@ -286,7 +286,7 @@ class Ternary(_PerChannel):
     Q(w) = s sign(w) if |w| > threshold * mean |w|, else 0;   s = mean of these |w|;   dQ/dw = 1
 
     Args:
-        threshold: in mean magnitudes. 0.7 is close to the least squared error for normal and uniform weights.
+        threshold: a multiple of mean |w|. 0.7 is close to the least squared error for normal and uniform weights.
         per_channel, axis, scale_bits: as for `Uniform`.
     Source: Li, Zhang and Liu, "Ternary Weight Networks", 2016.
     Example:

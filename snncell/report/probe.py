@@ -103,7 +103,7 @@ def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
 
 
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The distance from rest to the threshold, as the spike function's input after a step without input."""
+    """The distance from rest to the threshold, by the spike function's input in a step without input."""
     run = MultiStep(cell)
     try:
         with settings(unfused=True), replaying(present_key()), Monitor(run, spikes=False, above=True) as seen:

@@ -138,13 +138,13 @@ class CompiledCalls:
     def __init__(self, name: str, call: Callable[..., Any], shared: SharedParameters) -> None:
         self.name, self.call, self.shared = name, call, shared
         self.jitted: dict[Flags, Jitted] = {}  # by the wanted gradients of inputs
-        self.structure: Any = None  # of the result of the last call, with the numbers of its Tensors
+        self.structure: Any = None  # of the result of the last call, with a number in place of each Tensor
         self._last: Compiled | None = None
         self.key = _next_key()
         self.by_key[self.key] = self
 
     def look_up(self, leaves: Sequence[Tensor], wanted: Flags, taped: bool) -> Compiled:
-        """Find or trace the call for inputs like these."""
+        """Find or trace the call for inputs of these shapes and dtypes."""
         if FINITE or TRACING.unfused:
             raise ArgumentError(
                 f"fused({self.name}): check_finite=True and testing.unfused() see the operations of Cells only. Call "
@@ -242,7 +242,8 @@ class CallFunction(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *douts: Any) -> Any:
         """The gradients of inputs and Parameters."""
         if torch.is_grad_enabled():
-            # Not once_differentiable, because torch.autograd.grad with inputs leaves out the gradients that it refuses.
+            # The decorator once_differentiable is not enough: torch.autograd.grad with inputs would leave out the
+            # second-order gradients without an error.
             raise GradientError(
                 f"fused({ctx.calls.name}): there is no second-order gradient, so create_graph must be False. For it, "
                 f"take gradients of the Cell, module.snncell, by snncell.grad."

@@ -21,7 +21,7 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.snncell = cell
         self._neuron, self._over_time, self._with_states = neuron, over_time, with_states
-        self._places: list[tuple[torch.nn.Module, str]] = []  # of the torch parameter of each Parameter
+        self._places: list[tuple[torch.nn.Module, str]] = []  # the holder and name of the tensor of each Parameter
         for path, parameter in cell.parameters_and_names():
             self._register(path, parameter)
         cell.set_train(self.training)
@@ -53,7 +53,7 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         self._places.append((holder, name))
 
     def _connect(self) -> None:
-        """Forget compiled calls, and share the memory of Parameters."""
+        """Make new compiled calls, and put the Parameters into the memory of their tensors."""
         cell, name = self.snncell, type(self.snncell).__name__
         call: Callable[..., Any] = cell
         if self._neuron:
@@ -62,7 +62,7 @@ class FusedCell(torch.nn.Module):  # type: ignore[misc]
         self._share()
 
     def _share(self) -> None:
-        """Copy values that were written to Parameters of the Cell to their tensors, and share the memory."""
+        """Copy values that were written to Parameters of the Cell to their tensors, and share the memory again."""
         tensors = self._tensors()
         if all(x.device.type == "cpu" for x in tensors):  # otherwise the next call raises
             self._calls.shared.bind(tensors)
@@ -172,7 +172,7 @@ class FusedNeuron(FusedCell):
 
 
 def _step_of(cell: Cell) -> Callable[..., Any]:
-    """One step, from the initial states if there are none."""
+    """One step, from the initial states if no states are passed."""
 
     def step(x: Any, *states: Any) -> Any:
         return cell(x, *(states or initial_states(cell, x)))
@@ -181,7 +181,7 @@ def _step_of(cell: Cell) -> Callable[..., Any]:
 
 
 def _fill(template: Any, tensors: Any) -> Any:
-    """A structure with tensors in place of their numbers; torch.compile traces this."""
+    """The structure with tensors in place of their numbers; plain Python, because torch.compile traces it."""
     if type(template) is int:
         return tensors[template]
     if isinstance(template, dict):
