@@ -334,7 +334,7 @@ class Recorder:
 
     def _keep(self, label: Label, x: Tensor) -> None:
         if label.kind == "lengths":
-            if not label.steps:  # inside of a loop over time, lengths are not those of whole sequences
+            if not label.steps:  # in a loop over time, each step notes its own lengths, which are not kept
                 self.calls[-1].lengths[label.name] = x
             return
         if label.event is None:  # inputs of a layer with weights; it may be called for one step or for all at once

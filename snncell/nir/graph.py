@@ -376,8 +376,8 @@ class Stage:
     """Nodes that are computed together in a time step: a single node, or all nodes of connected cycles in order."""
 
     names: list[str]
-    late: Edges  # that close the cycles; they carry the value of the previous step
-    kept: Edges  # to delays that cut a cycle; their values are stored at the end of the step
+    late: Edges  # the edges that close the cycles; they carry the value of the previous step
+    kept: Edges  # the edges to delays that cut a cycle; their values are stored at the end of the step
 
 
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:

@@ -94,7 +94,11 @@ def compare_reverse(
     rtol: float,
     atol: float,
 ) -> list[Row]:
-    """Compare the gradients from a bprop with the gradients of the primitive or construct for the same `dout`."""
+    """Compare the gradients from a bprop with the gradients of the primitive or construct for the same `dout`.
+
+    `found` are the gradients of the inputs, then those of the weights. Returns a row for each of them; raises a
+    GradientCheckError for the first one with an entry that differs by more than atol + rtol * its size.
+    """
     primitive = getattr(cell, "primitive", None)
     function = primitive or cell.construct
     names = [f"input {i}" for i in range(len(inputs))] + [f"Parameter {p.name!r}" for p in weights]
@@ -164,13 +168,14 @@ def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> s
         # The ratios of tiny entries are dominated by rounding.
         large = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
         ratios = (mine / theirs)[large]
+    differ = f"{int((excess > 0).sum())} of {excess.size} entries differ"
     if not ratios.size or not np.isfinite(ratios).all() or theirs[worst] == 0.0:
-        return f"; {int((excess > 0).sum())} of {excess.size} entries differ"
+        return f"; {differ}"
     ratio = float(mine[worst] / theirs[worst])
     # One common ratio, if the ratios spread little compared with their distance from 1: 1.001 may vary by 5e-5.
     if np.ptp(ratios) <= 0.05 * abs(ratio - 1.0):
         return f"; found / expected is {ratio:.6g} in all entries"
-    return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
+    return f"; found / expected is {ratio:.6g} there; {differ}"
 
 
 def finite_differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor]) -> list[Any]:
