@@ -254,7 +254,7 @@ EventFunction = Annotated[Callable[[RunContext], None] | None, Own()]
 
 
 class LambdaCallback(Callback):
-    """A callback made of functions of the run context.
+    """A callback from functions of the run context.
 
     Args:
         on_train_epoch_begin, on_train_epoch_end, on_train_step_begin, on_train_step_end, on_train_begin, on_train_end,

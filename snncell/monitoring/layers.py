@@ -62,9 +62,7 @@ class Neurons:
         return path or type(cell).__name__
 
     def map_updating_cells(self) -> dict[int, Cell]:
-        """The Cell that updates each neuron, by id: the outermost Cell with states around this neuron alone, such as a
-        synapse, or else the neuron itself.
-        """
+        """Neurons, by the id of the Cell that updates each: the outermost stateful Cell around it, such as a synapse."""
         found: dict[int, Cell] = {}
         assigned: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first

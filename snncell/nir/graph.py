@@ -383,9 +383,8 @@ class Stage:
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
     """Sort the nodes topologically into stages.
 
-    A depth-first walk cuts a cycle at the edge that leads back to an open node, which delays the signal by one step. A
-    node for which `keeps` is True, such as a delay of one step or more, needs no input of the same step. There the walk
-    cuts without an additional delay.
+    A depth-first walk cuts a cycle at the edge that leads back to an open node, which delays the signal by one step.
+    Before a node that `keeps`, such as a delay of at least one step, it cuts without an additional delay.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]

@@ -232,8 +232,7 @@ def surrogate_and_membrane(
     surrogate. The first and the last bin also contain the potentials outside of the axis, at most 0.1 % on each side.
 
     Args:
-        above: potential minus threshold, any shape, for example (T, B, N); or a monitor that recorded it,
-            `monitor(net, above=True)`.
+        above: potential minus threshold, any shape, for example (T, B, N); or a monitor with `above=True`.
         surrogate_function: the spike function, a Cell with a bprop; for a monitor, that of the layer by default.
         layer: the name of a layer, for a monitor with several.
         ax, title: the Axes to draw on (new Axes by default), and the title, by default layer and share outside.

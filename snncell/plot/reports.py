@@ -111,8 +111,7 @@ def report(
 
     The net is called on the batch, in its current mode (training or evaluation), and each `Stateful` starts from rest.
     With a loss, the net is also called on each half of the batch, to find a loss that is a sum over the samples instead
-    of their mean. Afterwards Parameters, kept states, the optimiser and the random numbers are restored bit for bit,
-    even after an error.
+    of their mean. Afterwards, even after an error, Parameters, kept states, optimiser and random numbers are restored.
 
     Args:
         net: the network. Its neurons must run over time when it is called.

@@ -231,8 +231,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
 
     Both networks agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export`
     computes the largest possible value of each sum and potential, and refuses a network that exceeds this bound. Only
-    the sums of `Readout("sum")` grow with the number of steps: above 2^24 units, they are exact in the integer network,
-    but rounded in float32.
+    sums of `Readout("sum")` grow with the number of steps; above 2^24 units they are exact here, but not in float32.
 
     Args:
         net: calls its Cells one after the other, as SequentialCell does. All layers with weights and all neurons must

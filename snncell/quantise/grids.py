@@ -357,8 +357,7 @@ class PowerOfTwo(_PerChannel):
     Args:
         bits: from 2 to 5: one for the sign, the others for the power or 0.
         per_channel, axis: as for `Uniform`.
-    Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR
-    2017.
+    Source: Zhou et al., "Incremental Network Quantization", ICLR 2017.
     Example:
         >>> print(snncell.quantise.PowerOfTwo(3)(Tensor([-1.0, 0.3, 0.1, 0.4])))  # 1, 1/2, 1/4 and 0
         [-1.    0.25  0.    0.5 ]

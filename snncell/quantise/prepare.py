@@ -140,15 +140,13 @@ def prepare(
     Call it on a trained network, continue training with a smaller learning rate, then call `export`. A layer
     y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and
     saturates its potential before the comparison with the threshold, and other states at the end of the step. Decays,
-    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the potential's grid. Loops stay one
-    kernel.
+    gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the potential's grid.
 
-    Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
-    scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
+    Loops stay one kernel. Parameters keep full precision, because the gradient goes straight through the rounding.
+    Learned and moving scales are Parameters under `quantisers`, so you should make the optimiser after this call.
 
     Args:
-        net: changed in place: its `Dense`, `Conv1d`, `Conv2d` and `Conv2dTranspose` layers, and its neurons
-            (`nn.Neuron`, `nn.LINode` and their subclasses).
+        net: changed in place: its Dense, Conv1d, Conv2d and Conv2dTranspose, and its `nn.Neuron`s and `nn.LINode`s.
         weights: quantiser of weights, copied for each layer; None leaves them. With per_channel, axis 0 is the outputs.
         states: grid of potentials and currents; None leaves them.
         activations: quantiser of each layer's input, unless this is booleans or integers; None leaves it.
@@ -315,8 +313,7 @@ def fold(net: Cell) -> Cell:
     Raises: ArgumentError if a normalisation does not follow such a layer, is over another axis than its outputs, or
         has statistics for each step or of the batch; if a layer is used twice; if the network is prepared already, or
         has no batch normalisation. A folded Dense raises a ShapeError if its outputs have another number of axes.
-    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-    Inference", CVPR 2018, section 3.2.
+    Source: Jacob et al., CVPR 2018, section 3.2 (see `prepare`).
     Example:
         >>> net = nn.SequentialCell(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
         >>> len(snncell.quantise.fold(net))

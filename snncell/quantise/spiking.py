@@ -104,9 +104,8 @@ def to_spiking(
     Args:
         net: the ANN over (B, ...). It stays unchanged, because all weights are copied. Supported are Dense,
             convolutions, average and sum pools, padding, Flatten and other layers that only move values, ReLU, ReLU6,
-            QCFS, dropout (removed), batch normalisation with its moving statistics (folded into the weights, see
-            `fold`), and a softmax at the end, which is applied to the mean. Your own Cells may call these one after the
-            other, and add results, as in residual blocks.
+            QCFS, dropout (removed), batch normalisation with its moving statistics (see `fold`), and a softmax at the
+            end, which is applied to the mean. Your own Cells may call these in turn and add results (residual blocks).
         samples: inputs of the ANN (B, ...), from the training data; some hundreds are enough.
         percentile: the share of a layer's outputs, in percent, that its threshold covers. 100 is their maximum. Lower
             values give a better resolution, but limit the largest outputs.

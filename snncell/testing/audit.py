@@ -2,8 +2,7 @@
 
 `python -m snncell.testing.audit` prints a table of every surrogate of the installed frameworks, and a snippet for each
 difference. `--only NAME` chooses a framework, `--markdown FILE` writes the report to a file. A surrogate need not be a
-derivative of anything. So only a contradiction counts as a difference: between a backward pass and the framework's own
-primitive or docstring.
+derivative of anything, so only a contradiction to the framework's own primitive or docstring counts as a difference.
 """
 
 from __future__ import annotations
