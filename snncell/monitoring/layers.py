@@ -62,7 +62,7 @@ class Neurons:
         return path or type(cell).__name__
 
     def map_updating_cells(self) -> dict[int, Cell]:
-        """Neurons, by the id of the Cell that updates each: the outermost stateful Cell around it, such as a synapse."""
+        """Neurons by the id of the Cell that updates each: the outermost stateful Cell around it, such as a synapse."""
         found: dict[int, Cell] = {}
         assigned: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first
