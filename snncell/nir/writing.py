@@ -25,12 +25,7 @@ from snncell.tape.structure import Signal as Sum
 
 
 def to_nir(
-    net: Cell,
-    dt: Positive,
-    input_shape: Annotated[Any, Own()],
-    *,
-    method: Method | None = None,
-    lossy: bool = False,
+    net: Cell, dt: Positive, input_shape: Annotated[Any, Own()], *, method: Method | None = None, lossy: bool = False
 ) -> Any:
     """Export a Cell on (T, B, ...) to a NIR graph, which you can write to a file with `nir.write(path, graph)`.
 

@@ -104,9 +104,7 @@ HALF_CIRC: Formula = (P, "1/2 + 1/2 x / sqrt(x^2 + alpha^2)", lambda x, alpha: 0
 DOCUMENTED: dict[str, dict[str, list[Formula]]] = {
     "spikingjelly": {
         "SuperSpike": [(D, "alpha / (1 + |x|)^2", lambda x, alpha: alpha / (1 + absolute(x)) ** 2)],
-        "FakeNumericalGradient": [
-            (D, "clip(sign(x) / x, alpha)", lambda x, alpha: np.minimum(1 / absolute(x), alpha)),
-        ],
+        "FakeNumericalGradient": [(D, "clip(sign(x) / x, alpha)", lambda x, alpha: np.minimum(1 / absolute(x), alpha))],
     },
     "snntorch": {
         "straight_through_estimator": [(D, "1", lambda x: np.ones_like(x))],
@@ -130,9 +128,7 @@ DOCUMENTED: dict[str, dict[str, list[Formula]]] = {
                 lambda x, slope: slope * exp(-slope * absolute(x)) / (exp(-slope * absolute(x)) + 1) ** 2,
             ),
         ],
-        "spike_rate_escape": [
-            (D, "k exp(-beta |U - 1|)", lambda x, beta, slope: slope * exp(-beta * absolute(x - 1))),
-        ],
+        "spike_rate_escape": [(D, "k exp(-beta |U - 1|)", lambda x, beta, slope: slope * exp(-beta * absolute(x - 1)))],
         "LSO": [(D, "1 above the threshold, else k", lambda x, slope: np.where(x >= 0, 1.0, slope))],
         "SFS": [
             (P, "U / (1 + k |U|) H(U - B)", lambda x, slope, **c: x / (1 + slope * absolute(x)) * (x > c["B"])),
@@ -155,7 +151,7 @@ DOCUMENTED: dict[str, dict[str, list[Formula]]] = {
                 "the normal density of mean mu and standard deviation sigma, times grad_scale",
                 lambda x, mu, sigma, grad_scale: grad_scale * normal(x, mu, sigma),
             )
-        ],
+        ]
     },
     "spyx": {
         "custom": [(D, "1, the straight-through estimator", lambda x: np.ones_like(x))],
@@ -172,16 +168,10 @@ DOCUMENTED: dict[str, dict[str, list[Formula]]] = {
             (D, "alpha - alpha^2 |x|, at least 0", lambda x, alpha: np.maximum(0, alpha - alpha**2 * absolute(x)))
         ],
         "Arctan": [
-            (
-                D,
-                "alpha / (2 (1 + (pi/2 alpha x)^2))",
-                lambda x, alpha: alpha / 2 / (1 + (pi / 2 * alpha * x) ** 2),
-            )
+            (D, "alpha / (2 (1 + (pi/2 alpha x)^2))", lambda x, alpha: alpha / 2 / (1 + (pi / 2 * alpha * x) ** 2))
         ],
         "ERF": [(D, "alpha / sqrt(pi) e^(-alpha^2 x^2)", lambda x, alpha: alpha / sqrt(pi) * exp(-((alpha * x) ** 2)))],
-        "PiecewiseLeakyRelu": [
-            (D, "1/w where |x| <= w, else c", lambda x, c, w: np.where(absolute(x) <= w, 1 / w, c)),
-        ],
+        "PiecewiseLeakyRelu": [(D, "1/w where |x| <= w, else c", lambda x, c, w: np.where(absolute(x) <= w, 1 / w, c))],
         "QPseudoSpike": [
             (D, "(1 + 2 |x| / (alpha - 1))^-alpha", lambda x, alpha: (1 + 2 * absolute(x) / (alpha - 1)) ** -alpha)
         ],
@@ -408,10 +398,7 @@ FRAMEWORKS = (
         "print(surrogate_gradient_fn.{spike}(torch.tensor(1.0 + {x:.6g}), 1.0))  # by its {kind}: {claimed:.6g}",
     ),
     Framework(
-        "spyx",
-        "spyx.axn",
-        partial(of_factories, "spyx", in_jax),
-        snippet(JAX, "from spyx import axn", "axn.{spike}"),
+        "spyx", "spyx.axn", partial(of_factories, "spyx", in_jax), snippet(JAX, "from spyx import axn", "axn.{spike}")
     ),
     Framework(
         "braintools",

@@ -22,7 +22,8 @@ def fused(cell: Cell, over_time: bool = True, states: States | None = None) -> A
 
     Parameters of the Cell are parameters of the module under the same paths, in the same memory: optimisers of PyTorch
     train them, and `state_dict` contains them. Those with `requires_grad=False` are buffers. If an optimiser moves a
-    learned constant out of its range, the next call moves it back. `module.snncell` is the Cell, in the module's mode.
+    learned constant out of its range, the next call moves it back. `module.snncell` is the Cell, and `module.train()`
+    and `eval()` switch its mode.
 
     Inputs are torch tensors on the CPU: float32, float64, float16, integers or bools. Inputs, results and gradients
     share memory with these tensors; a kernel that needs contiguous memory makes its own copy. The first call for a
