@@ -207,7 +207,7 @@ def test_eval_accumulation_and_update_cells_compute_expected_values():
         ),
         (lambda: train.ModelCheckpoint("a/b"), ArgumentError, "prefix must be the beginning of file names"),
         (lambda: train.CheckpointConfig(0), ArgumentError, "must be above 0"),
-        (lambda: train.LambdaCallback(3), ArgumentError, "on_train_epoch_begin is a function"),
+        (lambda: train.LambdaCallback(3), ArgumentError, "on_train_epoch_begin must be a function"),
         (lambda: train.Accuracy().eval(), ArgumentError, "no batch was measured"),
         (lambda: train.MAE().update(Tensor([1.0]), Tensor([1.0, 2.0])), ShapeError, r"shape \(1,\), the target"),
     ],
