@@ -79,7 +79,7 @@ def page() -> str:
     """Return docs/gallery.md: each picture with its caption and its script."""
     parts = [INTRODUCTION]
     for name in names():
-        title = name.replace("_", " ").capitalize()
+        title = name.replace("_", " ").capitalize().replace("Conv lstm", "ConvLSTM")
         link = f"[`{name}.py`](plots/{name}.py)"
         parts.append(f"## {title}\n\n![{title}](plots/{picture(name)})\n\n{caption(name)} {link}\n")
     return "\n".join(parts)
