@@ -237,6 +237,16 @@ def test_nan_and_inf_of_depthwise_images_affect_only_their_windows() -> None:
     np.testing.assert_array_equal(slope, np.full((3, 1, 1, 1), 2 * 5 * 15), "pixels outside of all windows")
 
 
+@compiled
+def test_depthwise_convolutions_of_one_axis_equal_windows() -> None:
+    rng = np.random.default_rng(5)
+    x, weight, dout = (rng.normal(size=shape) for shape in ((2, 4, 8), (4, 1, 3), (2, 4, 4)))
+    options = {"stride": (2,), "before": (1,), "dilation": (1,), "groups": 4}
+    pairs = zip(three(direct, x, weight, dout, options), three(im2col, x, weight, dout, options), strict=True)
+    for value, expected in pairs:
+        np.testing.assert_allclose(value, expected, atol=1e-13)
+
+
 def test_second_order_gradients_with_strides_and_groups() -> None:
     rng = np.random.default_rng(4)
     x, w = Tensor(rng.normal(size=(2, 4, 7))), Tensor(rng.normal(size=(6, 2, 3)))

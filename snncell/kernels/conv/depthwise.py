@@ -1,7 +1,7 @@
 """Depthwise convolutions: one input and one output channel per group, computed without copies of images.
 
-`taps.py` computes a plane of results, or adds to the weight gradient of a channel. Sums have a fixed order, so the bits
-do not depend on the number of threads.
+`taps.py` computes the results of one channel of an image, or adds to its weight gradient. Sums have a fixed order, so
+the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ MOST_PRODUCTS = 25 * SMALL  # of such an image: code is generated for each vecto
 
 
 def supports(shape: Shape) -> bool:
-    """Return True for one input and one output channel per group, windows of at most MOST_TAPS elements (7x7), and
-    neighbouring results that are at most 2 columns apart, in the image and in the output.
+    """Return True for one input and one output channel per group, windows of at most MOST_TAPS elements (7x7), and a
+    stride and a step of results of at most 2 columns.
     """
     across = shape.axes[1]
     known = shape.channels == shape.outputs == 1 and math.prod(shape.window) <= MOST_TAPS

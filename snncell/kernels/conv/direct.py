@@ -1,12 +1,13 @@
 """Direct convolutions on the CPU, of one or two axes: sums over shifted images.
 
-Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
-then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
-between two rows of results are computed too and then dropped. If these elements cost more time than additional copies,
-each element of the window gets its own plane, which has only the elements that the results need. Results are first
-computed in scratch memory and then copied to the output. The kernel computes them in the output itself if no elements
-lie between their rows, the results fill whole vectors, a unit has one image, and a block has 8, 4 or 1 channels. Under
-similar conditions, a gradient of results is read without a copy.
+Images are copied, with their padding, into *planes* with rows `pitch` elements apart. Element k of all windows is then
+a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements between
+two rows of results are also computed, and then dropped. If they cost more time than additional copies, each element of
+the window gets its own plane, which has only the elements that the results need.
+
+Results are first computed in scratch memory and then copied to the output. The kernel computes them in the output
+itself if four conditions hold: no elements lie between their rows, the results fill whole vectors, a unit has one
+image, and a block has 8, 4 or 1 channels. Under similar conditions, it reads a gradient of results without a copy.
 
 A kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain` units at a time,
 and the scratch memory has a row for each such part. Each result is one sum in a fixed order, so the bits do not depend
@@ -244,7 +245,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
 
 
 def other_algorithm(shape: Shape) -> Any:
-    """The module that computes a convolution faster than the kernels here, or None."""
+    """The module that computes a correlation faster than the kernels of this file, or None."""
     for module in (depthwise, pointwise):
         if module.supports(shape):
             return module
@@ -276,7 +277,7 @@ def _correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape)
 
 
 def supports(x: Any, y: Any) -> bool:
-    """True if these kernels can convolve `x`, which may be bytes or Rows, with `y`; otherwise `im2col.py` does it."""
+    """True if the kernels can convolve `x`, which may be bytes or Rows, with `y`; otherwise `im2col.py` does it."""
     known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
     here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()
@@ -296,8 +297,8 @@ def _dense(images: Any, dtype: Any, shape: Shape) -> Any:
 def _axis_back(
     length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
 ) -> tuple[Axis, list[int]] | None:
-    """The axis that computes every stride-th element of an image from `first` on, and the window elements it reads.
-    None if no element is computed, or if the elements are in no window.
+    """The axis that computes every stride-th element of an image from `first` on, and the window elements that it
+    reads. None if there is no such element, or if the elements are in no window.
     """
     taps = [k for k in range(size) if (first + before - k * dilation) % stride == 0]
     if not taps or first >= length:
@@ -335,7 +336,7 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
 def _phases(
     results: Ints, weight: Ints, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
 ) -> tuple[bool, list[tuple[Shape, WeightOrder]]]:
-    """Whether some elements of an image are in no window, and correlations that compute the gradient of the others."""
+    """True if some elements of an image are in no window; and the correlations for the gradient of the others."""
     per_group, outputs = weight[1], weight[0] // groups
     sizes = sizes_of((0, 0, *lengths), weight[2:], stride, dilation, before, results[2:])
     taps, phases = math.prod(sizes.window), []
@@ -430,7 +431,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     images = _dense(images, dout.dtype, shape)
     other = other_algorithm(shape)
     if other is not None:
-        other.contract(images, dout, out, shape)
+        other.contract(images, with_two_axes(dout), out, shape)
         return out
     plan = _weight_plan(*shape)
     partial = empty((plan.units, plan.partial), dout.dtype)

@@ -96,7 +96,7 @@ def sort_by_key(
 @call_once
 def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
     """List the rows of a window at row `top` that are inside of the image; return their number. For each row, `lines`
-    gets its first pixel, and the difference between an element's number in the window and its pixel.
+    gets its first pixel, and the number of an element in the window minus its pixel.
     """
     used = 0
     for k in range(rows):

@@ -1,14 +1,11 @@
 """Event-driven convolutions of spikes: the work is proportional to the number of events, the nonzero elements.
 
-For results, the events of an image are sorted by pixel, so that the events in one row of a window are contiguous. A
-pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
-events are sorted by channel. A row of this gradient belongs to one channel and one element of the window, and has a
-number for each output. Each event of the channel adds a row to it: the result gradient of all outputs at one pixel,
-times the value of the event. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in
-an order that depends only on the sizes.
-
-As in `direct.py`, a kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain`
-units at a time, and the scratch memory has a row for each such part.
+For results, the events of an image are sorted by pixel, so that the events in one row of a window are contiguous. Each
+event in the window of a result pixel adds a row of weights to this pixel. For the gradient of the weights, the events
+are sorted by channel. A row of this gradient belongs to one channel and one element of the window, and has a number for
+each output. Each event of the channel adds to it the result gradient of all outputs at one pixel, times the value of
+the event. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in an order that
+depends only on the sizes. `direct.py` explains units and `grain`.
 """
 
 from __future__ import annotations
@@ -212,12 +209,14 @@ BATCH = 16  # an assumed number of images that share the packed weights
 
 
 class Grid(NamedTuple):
-    """The pixels of the results with margins around them, and the windows that contain each element of an image. A tap
-    is an element of the window. Taps are sorted by the phase of the image elements that they multiply.
+    """The pixels of the results with margins around them, and the windows that contain each element of an image.
+
+    A tap is an element of the window. Taps are sorted by the phase of the image elements that they multiply: the
+    position of an element modulo the stride.
     """
 
     bases: Any  # for each element of an image, the pixel of the grid to which the offsets are added
-    phases: Any  # for each element, its position modulo the stride
+    phases: Any  # for each element, its phase
     firsts: Any  # for each phase, the number of its first tap, and at the end the number of all taps
     offsets: Any  # for each tap, the offset of its result from the base pixel
     taps: Any  # for each tap, its number in the window
@@ -274,9 +273,9 @@ def is_faster(x: Any, shape: Shape, of_weights: bool = False) -> bool:
 def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
     """The density of images below which an event-driven convolution is faster; 0 or negative if it never is.
 
-    It is for the gradient of the weights if `of_weights`, else for results. For results, it does not depend on the
-    number of images. An image therefore has the same bits in two batches, whatever their sizes, if both batches have
-    densities below the limit, or neither has.
+    With `of_weights`, it is the limit for the gradient of the weights, otherwise for results. The limit for results
+    does not depend on the number of images. Therefore an image has the same bits in batches of different sizes, if the
+    densities of both batches are below the limit, or neither is.
     """
     images, groups, channels, outputs, axes = shape
     elements, results = channels * math.prod(axis.length for axis in axes), math.prod(axis.results for axis in axes)
@@ -288,12 +287,8 @@ def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
     fixed = MOVED * size * (elements + lanes * vectors * results)
     if winograd.is_faster(shape):
         points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
-        weights, copied, dense, packed = (
-            channels * outputs * points,
-            outputs * results,
-            winograd.cycles(shape),
-            TRANSFORMED,
-        )
+        weights, copied = channels * outputs * points, outputs * results
+        dense, packed = winograd.cycles(shape), TRANSFORMED
     else:
         # The padding of windows at the border is multiplied too. Results that fill vectors are not copied.
         weights, copied = terms * outputs, elements + (outputs * results if results % LANES else 0)

@@ -1,7 +1,8 @@
 """im2col: windows of images as a matrix, its adjoint (col2im), and convolutions as matrix products.
 
-It supports any number of axes, any dtype, and the GPU, and it is the reference for tests. Shapes below have N images, C
-and O channels, the size S of an image, the number P of windows, and the size K of a window.
+This algorithm supports any number of axes, any dtype, and the GPU, and is the reference for tests. In shapes, N is the
+number of images, C and O of input and output channels, S the size of an image, P the number of windows, and K the size
+of a window.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
 def _columns(x: Any, size: Ints, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
     """The im2col matrix, with a row per window: (groups, N P, C // groups K)."""
     numbers = zip(x.shape[2:], size, stride, before, dilation, count, strict=True)
-    behind = [max(0, (p - 1) * s + (k - 1) * d + 1 - low - n) for n, k, s, low, d, p in numbers]
-    padded = np.pad(x, ((0, 0), (0, 0), *zip(before, behind, strict=True)))
+    after = [max(0, (p - 1) * s + (k - 1) * d + 1 - low - n) for n, k, s, low, d, p in numbers]
+    padded = np.pad(x, ((0, 0), (0, 0), *zip(before, after, strict=True)))
     view = windows(padded, size, stride, dilation)[(slice(None), slice(None), *(slice(n) for n in count))]
     axes, (n, channels) = len(size), x.shape[:2]
     view = view.reshape(n, groups, channels // groups, *count, *size)

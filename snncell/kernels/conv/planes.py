@@ -1,4 +1,4 @@
-"""Planes for direct convolutions: padded copies of images, their layouts and costs."""
+"""Planes for direct convolutions, padded copies of the channels of images: their layouts and costs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def fill_planes(
 ) -> None:  # fmt: skip
     """Copy `channels` of (height, width) of some images into padded planes.
 
-    The first image starts at `source[first]`, and the next ones are `between` elements further. `views` has the
-    `by_rows` numbers p and then the `by_columns` numbers q. Each pair is a plane, whose element (i, j) is element
-    (i down + p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in `target`, with
-    zeros after the rows of the last image. The first `skipped` rows of the images are left out. `lines` has memory for
-    a channel of an image of bytes.
+    The first image starts at `source[first]`, and each next one `between` elements later. `views` has the `by_rows`
+    numbers p and then the `by_columns` numbers q. Each pair (p, q) is a plane: its element (i, j) is element (i down +
+    p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in `target`, with zeros after
+    the rows of the last image. The first `skipped` rows of the images are left out. `lines` has memory for a channel of
+    an image of bytes.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
-        # First, because this also clears the start of the next plane. Vectors read past the last row, and rows share
-        # their padding.
+        # Before the copies, because this also clears the start of the next plane. The zeros are needed because vectors
+        # read past the last row, and rows share their padding.
         zero(tail(target, plane * apart + images * area), apart - images * area)
     top, last = least(views[0], views[by_rows - 1]), views[0] if views[0] > views[by_rows - 1] else views[by_rows - 1]
     begin = skipped + top if skipped + top > 0 else 0
@@ -71,7 +71,7 @@ def fill_plane(
         return
     for i in range(rows):
         place, y = i * pitch, i * down + top
-        # In ascending order, because vector stores past an end are overwritten by the next store.
+        # In ascending order, so that the next store overwrites the elements that a vector stores past an end.
         if y < 0 or y >= height or high <= low:
             zero(tail(target, place), pitch)
         elif across == 1:
@@ -113,7 +113,7 @@ Axes = Any  # tuple[Axis, Axis]
 
 CACHED = 1 << 18  # bytes of planes: a part of the L2 cache, within the reach of the L1 TLB
 LANES = 16  # elements of the longest vector
-FILL_CYCLES = 6  # per vector copied to a plane or from it; a fused multiply-add of a vector takes one
+FILL_CYCLES = 6  # cycles per vector that is copied to or from a plane; a fused multiply-add of a vector takes one
 
 
 class Sizes(NamedTuple):
@@ -156,9 +156,7 @@ class Shape(NamedTuple):
 
 
 class WeightOrder(NamedTuple):
-    """The places of a correlation's weights: row r of group g has weight k of channel c at
-    `g group + r row + c channel + taps[k]`.
-    """
+    """Weight k of channel c, for row r of group g, is element g group + r row + c channel + taps[k]."""
 
     row: int
     group: int
@@ -254,7 +252,7 @@ class PlaneLayout(NamedTuple):
         return -(-wide // LANES) * LANES
 
     def adjacent(self, out_rows: int, out_width: int) -> bool:
-        """True if an image's computed elements are results only, in whole vectors, so that they need not be copied."""
+        """True if all computed elements of an image are results, in whole vectors, so that no copy is needed."""
         return self.pitch == out_width and out_rows * out_width % LANES == 0
 
     def chunk(self, channels: int) -> int:

@@ -1,9 +1,8 @@
 """Kernels of Winograd convolutions: transform tiles, multiply them at each point, and transform the results.
 
-A vector of 64 bytes, a line, has consecutive channels of a tile at a point: see `transforms.py`. For each point, the
-tiles are a matrix, from which `multiply_panel` reads elements, and weights are panels of PANEL lines of outputs.
-As in `direct.py`, a kernel runs its units from `start` to `stop`. If it has an argument `grain`, a thread runs `grain`
-units at a time, and the scratch memory has a row for each such part. `winograd.py` makes the plans.
+A *line*, a vector of 64 bytes, has consecutive channels of a tile at a point (see `transforms.py`). For each point, the
+tiles are a matrix, and the weights are panels of PANEL lines of outputs; `multiply_panel` multiplies both. `direct.py`
+explains units and `grain`, and `winograd.py` makes the plans.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import line_of, row, tail
 from snncell.kernels.intrinsics.panels import VECTORS_OF_TILE as PANEL, multiply_panel
 
-SHORT_SUMS = 24  # tiles whose products are summed before the sum is added to those of others, for a small error
+SHORT_SUMS = 24  # products of so many tiles are summed before their sum is added to the total, for a small error
 
 # Functions of `transforms.py`, which `winograd.py` generates for the tiling of a kernel.
 points_of_weights: Any = None
@@ -64,10 +63,8 @@ def correlate_tiles(
     bands, band_rows, together, many, apart = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     padded, splits, split_width, near = geometry[20], geometry[21], geometry[22], geometry[23]
     sums_apart = geometry[24]
-    out_first, out_plane, out_down, adjacent, of_results = (
-        geometry[25], geometry[26], geometry[27], geometry[28], geometry[29],
-    )  # fmt: skip
-    room, point = geometry[30], geometry[31]
+    out_first, out_plane, out_down, adjacent = geometry[25], geometry[26], geometry[27], geometry[28]
+    of_results, room, point = geometry[29], geometry[30], geometry[31]
     line = line_of(tail(out, 0))
     side, panel = line * WIDE // 64, PANEL * line
     result = 2 * columns * side
@@ -131,13 +128,8 @@ def contract_tiles(
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, down, pitch = geometry[10], geometry[12], geometry[13], geometry[14]
-    parts, splits, split_channels, cuts, cut_outputs = (
-        geometry[15],
-        geometry[16],
-        geometry[17],
-        geometry[18],
-        geometry[19],
-    )
+    parts, splits, split_channels = geometry[15], geometry[16], geometry[17]
+    cuts, cut_outputs = geometry[18], geometry[19]
     together, bands, band_rows, of_slopes = geometry[20], geometry[21], geometry[22], geometry[23]
     many, apart, slopes_apart, point, room = geometry[24], geometry[25], geometry[26], geometry[27], geometry[30]
     line = line_of(tail(gradient, 0))
@@ -182,13 +174,8 @@ def contract_tiles(
 def weights_of_tiles(start: Any, stop: Any, partial: Any, places: Any, lanes: Any, out: Any, geometry: Any) -> None:
     """Transform `partial` to the weight gradient, overwriting `partial`. A unit is a vector of channels of a row."""
     groups, channels, outputs, count, points_wide = geometry[1], geometry[2], geometry[5], geometry[10], geometry[11]
-    parts, splits, split_channels, cuts, cut_outputs = (
-        geometry[15],
-        geometry[16],
-        geometry[17],
-        geometry[18],
-        geometry[19],
-    )
+    parts, splits, split_channels = geometry[15], geometry[16], geometry[17]
+    cuts, cut_outputs = geometry[18], geometry[19]
     point, window_wide, taps = geometry[27], geometry[28], geometry[29]
     side = line_of(tail(out, 0)) * WIDE // 64
     chunks, slots = (split_channels + side - 1) // side, groups * cuts * splits
@@ -196,18 +183,14 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, places: Any, lanes: An
         chunk, slot = unit % chunks * side, unit // chunks
         split, cut, group = slot % splits, slot // splits % cuts, slot // splits // cuts
         first, first_output = split * split_channels + chunk, cut * cut_outputs
-        some, present = (
-            least(side, least(channels - first, split_channels - chunk)),
-            least(cut_outputs, outputs - first_output),
-        )
+        some = least(side, least(channels - first, split_channels - chunk))
+        present = least(cut_outputs, outputs - first_output)
         own, lane = tail(row(partial, slot), chunk * cut_outputs), row(lanes, unit)
         if some > 0:
             for part in range(1, parts):
                 for p in range(count):
-                    total, term = (
-                        tail(own, p * point),
-                        tail(row(partial, part * slots + slot), chunk * cut_outputs + p * point),
-                    )
+                    total = tail(own, p * point)
+                    term = tail(row(partial, part * slots + slot), chunk * cut_outputs + p * point)
                     for k in range(some * cut_outputs):
                         total[k] = total[k] + term[k]
             for r in range(0, present, side):

@@ -4,9 +4,9 @@ An image is cut into input tiles, one for each 2x2 block of results. The tiles o
 stride. `transforms.py` transforms each tile to its *points*, the numbers that are multiplied. For example, a tile of a
 3x3 window has 16 points. A convolution then becomes one matrix product per point: weights (outputs, channels) times
 tiles (channels, tiles). The weight gradient is also one product per point: the gradient of the results (outputs, tiles)
-times tiles (tiles, channels). A kernel processes as many tiles together, also of several images, as fit into the cache.
-The weight gradient transforms the images again. Keeping the points of the forward pass would take four times the memory
-of the images for a 3x3 window. Writing and reading them takes longer than the second transform.
+times tiles (tiles, channels). A kernel processes as many tiles together as fit into the cache, also tiles of several
+images. The weight gradient transforms the images again, because the points of the forward pass would take four times
+the memory of the images for a 3x3 window, and longer to write and read than the second transform.
 
 Vectors have channels in their lanes, so the transforms take the same time for all sizes of images and batches. Each
 result is one sum in a fixed order, so the bits do not depend on the number of threads. Sums at the points have fewer
@@ -25,13 +25,7 @@ import numpy as np
 from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.conv import transforms
 from snncell.kernels.conv.planes import LANES, Axis, ConvolutionPlan, Shape, WeightOrder, flat
-from snncell.kernels.conv.tiles import (
-    SHORT_SUMS,
-    contract_tiles,
-    correlate_tiles,
-    pack_points,
-    weights_of_tiles,
-)
+from snncell.kernels.conv.tiles import SHORT_SUMS, contract_tiles, correlate_tiles, pack_points, weights_of_tiles
 from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.panels import VECTORS_OF_TILE as PANEL
 from snncell.kernels.numba.build import PARALLEL_WORK, kernel_for, run_in_parts
@@ -89,7 +83,9 @@ def _pitch(axis: Axis) -> int:
 
 
 def _places(rows: int, width: int, left: int, pitch: int, missing: int) -> Any:
-    """The places of the pixels of `rows` of an image in rows of `pitch` elements from column `left`; else `missing`."""
+    """The place of each pixel of `rows` rows of an image in rows of `pitch` elements that begin at column `left`, or
+    `missing` for pixels outside of these.
+    """
     columns = np.arange(width) - left
     places = np.where((columns >= 0) & (columns < pitch), columns + pitch * np.arange(rows)[:, None], missing)
     return np.append(places.reshape(-1), [missing] * LANES)
@@ -101,7 +97,9 @@ def _padded(count: int, lanes: int) -> int:
 
 
 def _lanes(shape: Shape, rows: int, lanes: int) -> tuple[Any, int, int]:
-    """For kernels that process `rows` rows of tiles: places of pixels, where those of results begin, scratch memory."""
+    """For kernels with `rows` rows of tiles: the places of image pixels and then of result pixels, the number of the
+    former, and the elements of scratch memory.
+    """
     down, across = shape.axes
     used, pitch, columns = (
         2 * down.stride * (rows - 1) + len(down.places) + down.stride,
@@ -217,15 +215,8 @@ def _correlation(shape: Shape, order: WeightOrder, out_plane: Ints, dtype: Any, 
     places, geometry, units = _packing(shape, order, dtype.itemsize)
     windows = (CHUNK * len(order.taps) + 1) * WIDE // dtype.itemsize
     plan = _plan(shape, out_plane, dtype.itemsize)
-    return _Correlation(
-        _kernel(pack_points, tiling, dtype),
-        _kernel(correlate_tiles, tiling, dtype, of_images),
-        places,
-        geometry,
-        units,
-        windows,
-        plan,
-    )
+    pack, multiply = _kernel(pack_points, tiling, dtype), _kernel(correlate_tiles, tiling, dtype, of_images)
+    return _Correlation(pack, multiply, places, geometry, units, windows, plan)
 
 
 def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
