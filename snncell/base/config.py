@@ -98,7 +98,7 @@ def set_context(
 
 
 def _quote(value: Any) -> str:
-    """The repr of a wrong value. Very large integers are abbreviated, because Python refuses to print them."""
+    """The repr of a wrong value; very large integers are abbreviated, because Python refuses to print them."""
     return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 
 

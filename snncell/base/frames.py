@@ -1,7 +1,7 @@
 """Tracebacks that end at the user's line, and information read from Python's stack frames.
 
-Each entry point removes the package's frames from an exception that passes through it. Entry points are public
-functions, calls of Cells, jitted functions and gradient functions. `set_context(full_traceback=True)` keeps all frames.
+Public functions, calls of Cells, jitted functions and gradient functions remove the package's frames from an exception
+that passes through them. `set_context(full_traceback=True)` keeps all frames.
 
     @frame_mark(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients): ...
@@ -33,8 +33,8 @@ _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py",
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove the package's frames from the tracebacks of an error and of its causes. Internal errors, which start
-    within the package and are no SnncellError, keep them, because a bug report needs them.
+    """Remove the package's frames from the tracebacks of an error and of its causes. An internal error (it starts in
+    the package and is no SnncellError) keeps its frames, because a bug report needs them.
     """
     if SETTINGS["full_traceback"]:
         return
@@ -55,8 +55,8 @@ def hide_frames(error: BaseException) -> None:
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """A traceback for an error about the return value of a function, which has no frame any more: at its only return or
-    its first line. None for functions of the package or in C.
+    """A traceback for an error about the return value of `function`, which has ended and so has no frame. It points to
+    the only `return` of the function, or else to its first line. None for functions of the package or in C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -66,7 +66,7 @@ def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
     columns = len(line) - len(line.lstrip()), len(line.rstrip())
     first = dis.Positions(code.co_firstlineno, code.co_firstlineno, *columns)
     place = (len(places) == 1 and places.pop()) or first
-    stand_in = ast.parse("raise ValueError")  # compile code with that location, because only running code has a frame
+    stand_in = ast.parse("raise ValueError")  # run code with this location, because only running code has a frame
     for node in ast.walk(stand_in):
         node.__dict__.update(zip(("lineno", "end_lineno", "col_offset", "end_col_offset"), place, strict=True))
     named = compile(stand_in, code.co_filename, "exec").replace(co_name=code.co_name, co_qualname=code.co_qualname)
@@ -133,7 +133,7 @@ _machinery: tuple[str, ...] = ()  # beginnings of paths, for `str.startswith`
 
 
 def frame_mark(kind: type, reader: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
-    """Decorate a function: `reader` makes a Mark of this kind from the local variables of its frame."""
+    """Decorator: `reader` makes a Mark of this kind from the local variables of the function's frame."""
 
     def register(function: _Function) -> _Function:
         _READERS[function.__code__] = kind, reader
@@ -143,7 +143,7 @@ def frame_mark(kind: type, reader: Callable[[Mapping[str, Any]], Mark | None]) -
 
 
 def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
-    """Return the Mark of a frame with the `sought` kind, or None if `frame_mark` has not declared one for it."""
+    """The Mark of a frame, if it has one (of the kind `sought`, by default of any kind); else None."""
     kind, reader = _READERS.get(frame.f_code, (None, None))
     if reader is None or (sought is not None and kind is not sought):  # avoid f_locals, which builds a dict
         return None
@@ -152,7 +152,7 @@ def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
 
 def machinery(file: str) -> None:
     """Register a module, or a package by its `__init__.py`, as machinery: errors never show its lines. Neurons and
-    layers of the package are not machinery, because errors show their equations like those of a user.
+    layers are not machinery, because errors show their equations like those of a user.
     """
     global _machinery
     path = os.path.abspath(file)
@@ -174,7 +174,7 @@ def describe_frame(frame: FrameType) -> str:
 
 
 def user_line() -> str:
-    """Return the innermost line outside of the package. In a bprop of the package, return that of the forward pass."""
+    """The innermost running line outside of the package; in a bprop of the package, that of the forward pass."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         mark = mark_of(frame, Reversing)
@@ -202,7 +202,7 @@ class Place(str):
 
 
 def place_of_instruction() -> Place:
-    """The place that a trace stores for the present operation: the innermost line that is not machinery."""
+    """The place of the operation that is being traced: the innermost line that is not machinery."""
     frame: FrameType | None = sys._getframe(1)
     cells: list[Any] = []
     line, backward = "", False
@@ -222,8 +222,8 @@ def place_of_instruction() -> Place:
 
 
 def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
-    """The position of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first. The
-    layer is the Cell that runs the neuron over time, if any, so that surrogates and neurons belong to it.
+    """The position in `cells` (innermost first) of the running neuron, or else of the innermost Cell, and its layer. If
+    a Cell runs the neuron over time, this Cell is the layer, also for the neuron's surrogate.
     """
     looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
     neurons = [n for n, cell in enumerate(cells) if hasattr(type(cell), "init_state")]

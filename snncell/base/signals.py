@@ -1,15 +1,15 @@
 """Safe handling of Ctrl-C and forks: contexts that always restore, atomic writes, deferred signals, and fork locks.
 
-Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread. Python runs the handler between two steps of
-its interpreter: at the start of a Python function, after a call of a C function, or at a backward jump. It never runs
-the handler inside a C function. An interruption can come before the first statement of an `__exit__` in Python, which
-then restores nothing. Therefore the contexts here consist only of C functions. `deferring` calls everything else.
+Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread. Python runs the handler at the start of a
+Python function, after a call of a C function, or at a backward jump, but never inside a C function. If it runs before
+the first statement of an `__exit__` in Python, this `__exit__` restores nothing. Therefore the contexts here consist
+only of C functions. Other code that must not be interrupted is called by `deferring`.
 """
 
 from __future__ import annotations
 
-# Two of these modules take locks before a fork, which threads that our fork handler waits for may need. Handlers that
-# are registered last run first, so import these modules before our handler is registered.
+# concurrent.futures and logging take locks before a fork, and a thread that our fork handler waits for may need such a
+# lock. The handler that is registered last runs first, so these imports must come before our registration.
 import concurrent.futures.thread  # noqa: F401
 import contextlib
 import ctypes
@@ -39,8 +39,8 @@ IMPORTING: Any = threading.RLock()  # held while another package is imported
 class Restoring(io.IOBase):
     """A context that calls `enter` at the beginning and each of `leave`, in order, at the end.
 
-    `io.IOBase` provides C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. All functions
-    must be C functions, or partials of them, with falsy results, because a true `closed` raises and `any` stops at it.
+    `io.IOBase` has C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. All functions must be
+    C functions, or partials of them, and return a false value: a true `closed` raises, and `any` stops at a true value.
     """
 
     __slots__ = ("close", "enter")
@@ -65,8 +65,8 @@ def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[s
 
 
 def write(writes: Iterable[Write]) -> None:
-    """Set all attributes or none, if their owners set attributes by C functions. The caller must keep references to the
-    old values until this returns, because freeing them may run Python code.
+    """Set all attributes or none, if their owners set attributes by C functions. Keep references to the old values
+    until this returns, because freeing them may run Python code.
     """
     any(starmap(setattr, writes))  # a loop in C, which never stops early because setattr returns None
 
@@ -94,7 +94,7 @@ class _Gate:
 
     def restore(self) -> None:
         """Restore the old handler, unless a third one has been installed."""
-        in_place = signal.getsignal(self.number) is self
+        in_place = signal.getsignal(self.number) is self  # apart, because mypy would narrow the type of self
         if in_place:
             signal.signal(self.number, self.handler)
 
@@ -108,9 +108,9 @@ def signal_waits() -> bool:
 
 
 def deferring(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that must not be interrupted: Python signal handlers run after it has returned. Use it for other
-    packages' code that an exception would leave in a broken state, such as imports and Numba's compiler. Signals
-    interrupt only the main thread; on others the function is simply called.
+    """Call a function that must not be interrupted: Python signal handlers run after it has returned. Use it for code
+    of other packages that an exception would leave in a broken state, such as imports and Numba's compiler. On threads
+    other than the main thread, which signals never interrupt, it only calls the function.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
@@ -136,7 +136,7 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _deliver(gates: list[_Gate]) -> None:
-    """Call the handlers of the deferred signals, each once, even if others raise."""
+    """Call the handler of each deferred signal once, even if another handler raises."""
     if gates:
         gate, *others = gates
         try:
@@ -147,7 +147,7 @@ def _deliver(gates: list[_Gate]) -> None:
 
 
 def take_from(queue: SimpleQueue[Any]) -> Any:
-    """Wait for the next item of a queue. Check for signals each second, because one may come just before the wait."""
+    """Wait for the next item of a queue, and wake up each second, because a signal may come just before the wait."""
     while True:
         try:
             return queue.get(timeout=1.0)
@@ -156,8 +156,8 @@ def take_from(queue: SimpleQueue[Any]) -> Any:
 
 
 def import_once(name: str) -> Any:
-    """Import a module of another package on first use, without interruption by signals. After an interrupted import,
-    the next one would take submodules from `sys.modules` without setting them as attributes of the package.
+    """Import a module on first use, without interruption by signals. After an interrupted import, the next one would
+    take submodules from `sys.modules` without setting them as attributes of their package.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -172,10 +172,10 @@ def _import_module(name: str) -> Any:
 
 # --- forks ------------------------------------------------------------------------------------------------------------
 
-# A child process has only the thread that forked. Locks that other threads hold stay locked in it, and it lacks the
-# threads that a parallel kernel waits for. Therefore a fork waits until no thread runs a product or a parallel kernel
-# (`RUNNING`), compiles (`BUILDING`, and Numba's lock) or imports (`IMPORTING`). Other threads continue after the fork.
-# If a thread does not finish in time, the child raises a ForkError.
+# A child process has only the thread that forked. In the child, locks of other threads stay locked, and the threads
+# that a parallel kernel waits for are missing. Therefore a fork waits until no thread runs a product or a parallel
+# kernel (`RUNNING`), compiles (`BUILDING`, and Numba's lock) or imports (`IMPORTING`). If a thread does not finish in
+# time, the child raises a ForkError.
 
 PATIENCE = 30.0  # seconds that a fork waits for other threads, longer than a kernel takes to compile
 
@@ -219,7 +219,7 @@ def let_fork() -> None:
 
 
 def after_fork(function: Callable[[], Any]) -> None:
-    """Call a function in each child that is forked from now on, if the platform has forks."""
+    """Call a function in each child process that is forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
@@ -251,8 +251,9 @@ def _before() -> None:
 
 
 def _divert_stdout() -> None:
-    """Send C output during the fork to stderr, because TBB prints a warning about unjoined threads to stdout."""
-    # The warning does not matter: all TBB threads are idle, and a child starts new ones.
+    """Send C output to stderr during the fork, because TBB prints a warning about unjoined threads to stdout. It does
+    not matter: all TBB threads are idle, and a child starts new ones.
+    """
     if _stdout is None and "numba.np.ufunc.tbbpool" in sys.modules:
         with contextlib.suppress(ValueError):  # only glibc has such variables
             _set_stdout(ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stderr").value)
@@ -266,8 +267,7 @@ def _set_stdout(stream: int | None) -> None:
 
 def _take_all() -> None:
     global _coming
-    # One time limit for all locks together.
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + PATIENCE  # for all locks together
     _coming = True
     for lock in _all():
         (_taken if lock.acquire(timeout=max(0.0, limit - time.monotonic())) else _left).append(lock)

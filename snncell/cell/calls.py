@@ -39,8 +39,6 @@ class CellCall:
 
 
 class _CallStack(threading.local):
-    """The running calls of this thread."""
-
     def __init__(self) -> None:
         self.forward: list[CellCall] = []
         self.backward: list[CellCall] = []
@@ -232,7 +230,6 @@ class _Reverse:
         self.names, self.tree, self.parameters, self.key = names, tree, parameters, key
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call bprop, check its result, and return a gradient for each input leaf and each Parameter."""
         _, tree_of_out = entry.attrs
         count = len(entry.inputs) - len(self.parameters)
         inputs = structure.unflatten(self.tree, entry.inputs[:count])

@@ -107,7 +107,6 @@ class Cell(Hooked, Modes, HasState):
         return ""
 
     def __repr__(self) -> str:
-        """The text of `repr`: class, settings, and one line for each child, in MindSpore's format."""
         settings = [line for line in self.extend_repr().split("\n") if line]
         children = [f"({name}): {child!r}" for name, child in _children(self)]
         if len(settings) <= 1 and not children:
@@ -167,7 +166,6 @@ class Cell(Hooked, Modes, HasState):
         return self._call_with_hooks(args, kwargs)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the hooks, and between them the primitive or construct."""
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
@@ -287,7 +285,6 @@ def _own_words(cell: Any) -> str:
 
 
 def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
-    """The table of a Cell's children, or an empty list."""
     children = _children(cell)
     if not children or depth > _DEEP:
         return []

@@ -240,7 +240,6 @@ def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call construct of the copy; raise if it set an attribute."""
     name = type(cell).__name__
     if "construct" in vars(cell):
         raise ArgumentError(
@@ -258,5 +257,4 @@ def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _cast_to(narrow: dtypes.DType, x: Any) -> Any:
-    """Cast a float32 Tensor to `narrow`; return any other Tensor unchanged."""
     return x.astype(narrow) if x.dtype is dtypes.float32 else x

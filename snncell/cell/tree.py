@@ -240,7 +240,6 @@ class Tree:
         setattr(self, name, member)
 
     def _refuse_name(self, name: Any, kind: type, who: str, argument: str, dots: bool = True) -> None:
-        """Raise if `name` cannot become an attribute that holds an object of this kind."""
         if not isinstance(name, str):
             raise ArgumentTypeError(f"{who}: {argument} is a str, not {came(name)}.")
         if not name or (dots and "." in name):

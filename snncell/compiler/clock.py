@@ -178,13 +178,10 @@ class TimedPlan:
 
 
 class _TimedRun:
-    """An entry of a plan with a clock around it."""
-
     def __init__(self, timed: TimedPlan, number: int, entry: PlanEntry | Segments) -> None:
         self.timed, self.number, self.entry, self.drops = timed, number, entry, entry.drops
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots."""
         timed, entry = self.timed, self.entry
         if timed.looking and isinstance(entry, OperationCall):
             timed.look(self.number, entry.instruction, [slots[x] if is_slot else x for is_slot, x in entry.operands])

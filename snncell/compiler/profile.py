@@ -192,8 +192,6 @@ def _measure(
 
 
 class _ClockedRun(NamedTuple):
-    """A run with clocks."""
-
     start: float
     seconds: float
     events: list[LaunchEvent]

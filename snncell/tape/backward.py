@@ -30,9 +30,9 @@ def sweep(
     `sources`. Return `cotangents`.
 
     Args:
-        entries: in the order of the forward pass. The function removes all of them from this list.
+        entries: in the order of the forward pass. The function empties this list.
         cotangents: the gradients of the outputs of some entries. The function adds the gradients of the sources.
-        sources: the entries at which gradients are collected. Only entries that depend on a source get a gradient.
+        sources: the entries at which gradients are collected. Entries that depend on no source get no gradient.
         release: whether to free the entries.
     """
     dependent = set(sources)
@@ -76,10 +76,10 @@ def pullback(
         inputs: the Tensors whose gradients are computed. The backward pass stops at their entries.
         ends: additional entries at which the backward pass stops.
         once: if several inputs are the same output of an entry, return its gradient for the first and None for the
-            others. A caller that adds the gradients then counts it once.
+            others, so that a caller that adds the gradients counts it once.
         release: whether to free the entries.
-        own: the inputs whose gradient is complete after this call; their hooks are called. By default these are all
-            inputs. For the others, a later call completes the gradient and calls the hooks.
+        own: the inputs with a complete gradient after this call, by default all; their hooks are called. A later call
+            completes the gradients of the other inputs and calls their hooks.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
@@ -99,7 +99,7 @@ def pullback(
 
 
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
-    """The given entries, and all entries from which they were computed; the search stops at `ends`."""
+    """These entries, and all entries from which they were computed; the search stops at `ends`."""
     reached: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:

@@ -1,9 +1,9 @@
 """NaN detection for `set_context(check_finite=True)`: find the first operation with NaN or inf, and its source line.
 
-This module reads the user's line, the running Cells, and the Parameter that an optimiser is updating from Python's
-frames. It does so when a result is not finite. It also does so for each entry of the tape, because an error in a
-backward pass must name the line and Cells of the forward pass. Operations in a replayed loop (`compiler/nan_replay.py`)
-get its line.
+If a result is not finite, this module reads the user's line, the running Cells, and the Parameter that an optimiser is
+updating from Python's frames. It also does so for each entry of the tape, because an error in a backward pass must name
+the line and Cells of the forward pass. The operations of a replayed loop (`compiler/nan_replay.py`) get the line that
+called the loop.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """Return the running line of the user's code with the running Cells, and with `arguments` also their arguments.
+    """The running line of the user's code with the running Cells, and with `arguments` also their arguments.
 
-    During the replay of a loop, the search in the stack ends at `floor`, the frame of the replay. `home`, the line that
-    called the loop, takes the place of the frames above it.
+    While a loop is replayed, the search in the stack ends at `floor`, the frame of the replay, and continues with
+    `home`, the line that called the loop.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
@@ -161,7 +161,7 @@ def pause_watch() -> AbstractContextManager[Any]:
 
 
 def report_at(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
-    """Context manager: in errors of operations that the frame `floor` calls, report the line `home`."""
+    """Context manager: errors of operations that the frame `floor` calls report the line `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
     return hold_attributes(vars(_THREAD), {"floor": floor, "home": home}, before)
 
@@ -180,7 +180,7 @@ class Spot(NamedTuple):
 
 
 def find_nonfinite(data: Any) -> Spot | None:
-    """Find the first NaN of an array, a Tensor or a number, or else the first inf; None if all elements are finite."""
+    """The first NaN of an array, a Tensor or a number, or else the first inf; None if all elements are finite."""
     data = data._data if isinstance(data, Tensor) else data
     if isinstance(data, (float, complex)):
         data = np.asarray(data)

@@ -1,8 +1,8 @@
 """Tensor hooks, and taps: Tensors that monitors record from compiled functions and loops as extra results.
 
 A monitor (`CHECKING.watch`) sees each call of a Cell, and notes Tensors. While a function is traced, a noted Tensor has
-no elements yet. Therefore it becomes an extra result of the Program or loop, and is noted again after each run. In this
-way a time loop stays one kernel and a jitted step one Program, with unchanged results.
+no elements yet. It becomes an extra result of the Program or loop, and is noted again after each run. So a time loop
+stays one kernel and a jitted step one Program, with unchanged results.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # Only the monitor for which a note was taken may reduce it. Other monitors pass it on unchanged: a trace may
-        # outlive its monitor, and a gradient may be computed while another monitor is active.
+        # Only the monitor for which a note was taken may reduce it. Another monitor may be active by now, because a
+        # trace may outlive its monitor, and a gradient may be computed later.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:
@@ -74,8 +74,8 @@ class NotedResults:
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
         """Note the extra results of a run, which are the last of `results`; return the function's own results.
 
-        The forward pass adds the events of this run to `events`, and the backward pass notes gradients for these
-        events. `steps` contains the number of steps if the run is a time loop.
+        The forward pass adds the events of this run to `events`, and the backward pass notes gradients for them. For a
+        time loop, `steps` has the number of its steps.
         """
         for label, position in self.positions:
             event = label.event
@@ -114,7 +114,7 @@ def tap(x: Any, label: Label) -> Any:
 
 
 def skip_taps(entry: Entry, index: int) -> tuple[Entry, int]:
-    """Return the entry and index that computed a Value; entries of taps are skipped."""
+    """The entry and index that computed a Value, without the entries of taps."""
     while isinstance(entry.op, _Tap):
         (parent,), (index,) = entry.parents, entry.indices
         assert parent is not None  # `tap` leaves Tensors without an entry alone
@@ -165,7 +165,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
 
 
 def call_outside(hook: Hook) -> Hook:
-    """Wrap a hook on an argument of a compiled function, which is called with the arrays of each run."""
+    """Wrap a hook on an argument of a compiled function, so that its errors say that it runs outside of the function."""
 
     def call(gradient: Tensor) -> Any:
         try:
@@ -181,7 +181,7 @@ def call_outside(hook: Hook) -> Hook:
 
 
 def numbers(entry: Any) -> Sequence[int]:
-    """The numbers of the hooks on an entry; other numbers need another trace."""
+    """The numbers of the hooks on an entry. If they change, the function must be traced again."""
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
 
 

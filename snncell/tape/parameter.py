@@ -30,7 +30,7 @@ class Owner(NamedTuple):
 
 
 class Home:
-    """The attributes that hold a Parameter or a Cell, oldest first, and the one that names it."""
+    """The attributes that hold a Parameter or a Cell, oldest first, and the attribute that names it."""
 
     __slots__ = ("holders", "owner")
 
@@ -44,7 +44,7 @@ class Home:
 
 
 def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
-    """Raise a ParameterError if two Parameters of one Cell, or two outside of Cells, share a name."""
+    """Raise a ParameterError if two Parameters of the same Cell, or two without a Cell, share a name."""
     seen: dict[Any, tuple[int, Parameter]] = {}
     for position, parameter in enumerate(parameters):
         cell = None if parameter.owner is None else id(parameter.owner.cell())
@@ -58,7 +58,7 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
 
 
 def refuse_same_names(parameters: Iterable[tuple[str, Parameter]], what: str) -> None:
-    """Raise a ParameterError if two of these Parameters, given with their paths, share a name."""
+    """Raise a ParameterError if two of these Parameters share a name; `parameters` are pairs (path, Parameter)."""
     seen: dict[str, str] = {}
     for path, parameter in parameters:
         if (other := seen.setdefault(parameter.name, path)) != path:
@@ -197,7 +197,7 @@ class Parameter(Tensor):
         return self.set_data(value)
 
     def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
-        """Return the Parameter, because it has its values already; MindSpore's arguments have no effect."""
+        """Return the Parameter, which always has values here; MindSpore's arguments have no effect."""
         return self
 
     @property
@@ -216,7 +216,7 @@ class Parameter(Tensor):
     def put(self, array: Any) -> Write:
         """A write for `commit` of an array that a Program has computed; it moves to the device of the old value."""
         source, target = space_of(array), space_of(self._data)
-        # A single element, such as an optimiser's counter, may be anywhere, because `Plan` moves those.
+        # A single element, such as an optimiser's counter, may be on any device, because `Plan` moves it.
         moves = target is not source and array.size > 1 and not self.follows
         return self.write_of(move_to_space(array, target) if moves else source.without_base(array))
 
@@ -356,10 +356,11 @@ def commit(writes: Sequence[Write]) -> None:
 
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
-    """Assign to several Parameters. If one of the values does not fit, none is assigned.
+    """Assign to several Parameters. If one of the values does not fit, none is assigned. Errors name `what`, the
+    caller.
 
-    Each value is projected into the range of its Parameter, unless the caller knows that all are `in_range`. If a range
-    ends at another Parameter of the pairs, the new value of that Parameter counts. Errors name `what`, the caller.
+    Each value is projected into the range of its Parameter, unless all are `in_range`. If a range ends at another
+    Parameter of the pairs, the new value of that Parameter is the end.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -386,8 +387,8 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Context manager: write Parameters as a transaction. If an error or an interruption comes before `undo.clear()`,
-    the last line of the block, all Parameters get their old values back.
+    """Context manager: write Parameters as a transaction. The block ends with `undo.clear()`. If an error or an
+    interruption comes before this line, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))

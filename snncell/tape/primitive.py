@@ -50,11 +50,10 @@ class Primitive:
     """
 
     multiple: bool
-    # The next four say how the pass `hoist` may move the operation out of a time loop. `varying` has for each operand
-    # True if it differs from step to step; it then has a leading time axis.
+    # The next four attributes tell the pass `hoist` how to move the operation out of a time loop. `varying` has True
+    # for each operand that differs from step to step, and so has a leading time axis.
     additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: apply it once, to the sums
-    # (inputs, varying) -> True if the operation is additive in the varying operands while the others are constant. For
-    # example, x * c is additive in x.
+    # (inputs, varying) -> True if the operation is additive in the varying operands, as x * c is in x for a constant c
     proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
     over_time: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the results of all steps, time first
     summed: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the sum of the results over time
@@ -86,7 +85,8 @@ class Primitive:
 
         For an argument whose name begins with an underscore, the tape saves only shape and dtype. A gradient may be a
         function without arguments, which is called only if the gradient is needed. A gradient with broadcast axes is
-        summed to the input's shape. With any number of inputs, it is `(*inputs_out_dout, **attrs)`, and out is None.
+        summed to the input's shape. For any number of inputs, write `bprop(*inputs_out_dout, **attrs)`; out is then
+        None.
         """
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]
@@ -161,7 +161,7 @@ class Primitive:
         return np.asarray(data)
 
     def _evaluate_in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in a space. Storage formats are widened and narrowed again, unless `as_stored` lists the device."""
+        """Evaluate in a space, storage formats (float16, bfloat16) in float32 unless `as_stored` lists the device."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
         narrow = next((dtype for dtype in dtypes if is_storage_only(dtype)), None)
@@ -241,17 +241,19 @@ class Primitive:
         return []
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """The arithmetic operations, by default one for each element; a product uses the share `used` of its events."""
+        """The number of arithmetic operations, by default one for each element. A product multiplies its number by
+        `used`, the share of nonzero elements of its first operand.
+        """
         return 0.0 if self.view else float(max(math.prod(x.shape) for x in (*inputs, *outputs) if hasattr(x, "shape")))
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """The share of nonzero elements of an operand, and whether the CPU uses only the nonzero elements; None if the
-        operation never looks for them. `arrays` has the operands for one step of a loop, or for all steps.
+        """The share of nonzero elements of an operand, and whether the CPU computes with these only; None if the
+        operation never searches for them. `arrays` are the operands for one step of a loop, or for all steps.
         """
         return None
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """The number of bytes that the parts of a composed operation move between them."""
+        """The number of bytes that a composed operation moves between its parts."""
         return 0
 
     def launches(self, attrs: dict[str, Any]) -> int:
@@ -263,7 +265,7 @@ class Primitive:
         return []
 
     def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Return lines for the output of `explain`."""
+        """Lines for `explain`."""
         return []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
@@ -291,8 +293,8 @@ def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor
 
 
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
-    """Make Tensors of an entry's outputs again, for its backward pass."""
-    # The entry stores arrays, because Tensors refer to their entry: the reference cycle would delay freeing memory.
+    """An entry's outputs as Tensors, for its backward pass."""
+    # The entry stores arrays. A Tensor refers to its entry, and such a reference cycle would delay freeing memory.
     return tracked_outputs(entry, entry.outputs)
 
 
@@ -302,8 +304,6 @@ def _describe(x: Any) -> str:
 
 
 # --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
-
-# Most operations can treat time as one more leading axis.
 
 Arrays = Sequence[Any]
 
@@ -323,8 +323,8 @@ def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
 
 
 def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
-    """Let `op` process all time steps at once, with time as the leading axis of all operands and results.
-    `options(attrs, steps)` makes the options of `op` for all steps from those for one step; by default they are equal.
+    """Let `op` compute all time steps at once, with time as one more leading axis of all operands and results.
+    `options(attrs, steps)` makes its options for all steps from those for one step; by default they are equal.
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -340,7 +340,7 @@ def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def one_after_another(evaluate: Any, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    """The results of all time steps, computed one by one; a tuple if `evaluate` returns tuples."""
+    """The results of all time steps, computed step by step; a tuple if `evaluate` returns tuples."""
     each = [
         evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)
         for t in range(steps_of(arrays, varying))
@@ -358,10 +358,11 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     """Record `forward` as one tape entry with a custom backward pass; its own operations are not recorded.
 
     `forward()` returns Tensors in any structure. `op.pull(entry, douts)` returns a gradient for each of `inputs`. For
-    `pull`, the entry stores the pair of `attrs` and the structure of the output.
+    `pull`, `entry.attrs` is the pair of `attrs` and the structure of the output.
     """
     tape = RECORDING.tape
-    # Only a Composite may leave a loop's body, because a user's forward may draw random numbers or write to Parameters.
+    # Only a Composite may run outside of a loop's body: a user's forward may draw random numbers or write to
+    # Parameters.
     if TRACING.trace is not None and isinstance(op, Composite) and TRACING.trace.outside(inputs):
         with TRACING.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
@@ -398,13 +399,13 @@ def entry_of(
 
 
 def as_read(values: Any) -> Any:
-    """The same structure, with Parameters replaced by their present values, which later assignments do not change."""
+    """The same structure with the present values of its Parameters, which later assignments do not change."""
     return values if type(values) is Tensor else structure.map_leaves(snapshot, values)
 
 
 def _as_result(x: Tensor) -> Any:
     """The elements of a result. In the step of a loop they get a new Value, even if they come from outside."""
-    # A captured Tensor is not a result of the step, so a higher-order gradient would not search for its inputs.
+    # Without it, the Tensor is not a result of the step, and a higher-order gradient would not search for its inputs.
     if TRACING.trace is not None and TRACING.trace.outside((x,)):
         return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)

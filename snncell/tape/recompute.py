@@ -77,7 +77,7 @@ class _RecomputedCall:
         """The results without tape entries, their structure, and the outside tape outputs that the block reads."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
         sources = [_as_source(leaf) for leaf in leaves]
-        # A Cell's Parameters may be written before the backward pass runs.
+        # Save a Cell's Parameters, because they may be written before the backward pass runs.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
         self.versions = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
@@ -144,7 +144,7 @@ class _RecomputedCall:
 
 
 def _as_source(leaf: Tensor) -> Tensor:
-    """An argument of a block as a new source of gradients. It shares the hooks, so that they see the whole gradient."""
+    """An argument of a block as a new source of gradients, with the hooks of the argument."""
     x = snapshot(leaf)
     if x._entry is None:  # keep constants constant, because event lists, for example, have no gradient
         return x

@@ -3,8 +3,8 @@
     y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
     backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
 
-An Entry lives as long as its output Tensors or the entries that use them. The tape holds only weak references, so
-unused entries are freed before the backward pass (`backward.py`) begins.
+The tape holds only weak references to its entries. An Entry lives as long as its output Tensors or the entries that use
+them, so unused entries are freed before the backward pass (`backward.py`) begins.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Tape:
 
 
 def stale_error() -> TraceError:
-    """Return the error for a traced Tensor that is used after its trace has ended."""
+    """The error for a traced Tensor that is used after its trace has ended."""
     return TraceError(
         "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
         "traced. It was kept, for example in a list, but has no value outside. Return it from the function."
@@ -173,7 +173,7 @@ class Undo(list[Write]):
     outer: Undo | None = None
 
     def note(self, before: list[Write]) -> None:
-        """Add values that are about to be overwritten. They are restored in reverse order, the first note last."""
+        """Add values that are about to be overwritten, at the front, because the newest are restored first."""
         self[:0] = before
         if self.outer is not None:
             self.outer.note(before)
@@ -208,7 +208,7 @@ _OBJECT_OF = {name: state for state in (RECORDING, TRACING, CHECKING) for name i
 
 
 def current_space() -> Space:
-    """Return the space of new Tensors: that of the inputs of the running Cell, or else that of `set_context`."""
+    """The space of new Tensors: that of the inputs of the running Cell, or else that of `set_context`."""
     return RECORDING.space or (HOST if SETTINGS["device_target"] == "CPU" else DEVICE)
 
 
@@ -222,8 +222,8 @@ if hasattr(os, "register_at_fork"):  # another thread, which the child lacks, ma
 
 
 def in_turn() -> None:
-    """In a prefetching thread, wait until its random numbers and writes are next in program order. Call it before you
-    take `EFFECTS_LOCK`, because the steps that it waits for need that lock.
+    """In a prefetching thread, wait until its random numbers and writes are next in program order. Call it before
+    taking `EFFECTS_LOCK`, because the steps that it waits for need this lock.
     """
     if RECORDING.turn is not None:
         RECORDING.turn()
@@ -280,7 +280,7 @@ def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
 
 
 def record_on(tape: Tape) -> AbstractContextManager[Any]:
-    """Context manager: record on a new tape. At the end, the active tape gets its entries, too."""
+    """Context manager: record on a new tape. At the end, its entries are appended to the outer tape, too."""
     outer = RECORDING.tape
     tape.depth = 1 if outer is None else 1 + outer.depth
     passed_on = () if outer is None else (partial(outer.entries.extend, tape.entries),)
@@ -312,7 +312,7 @@ def smooth() -> AbstractContextManager[Any]:
 
 
 def unfused() -> AbstractContextManager[Any]:
-    """Context manager for debugging: compile nothing; `ops.scan`, `nn.MultiStep` and `jit` run operation by operation.
+    """Context manager for debugging: `ops.scan`, `nn.MultiStep` and `jit` run operation by operation, uncompiled.
 
     A debugger, a print or a hook in a Cell then sees the values of each time step. Results are equal up to rounding.
 

@@ -31,8 +31,8 @@ class Static:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        # Compare floats by their text, so that -0.0 differs from 0.0 and NaN equals NaN. Compare frozen dataclasses
-        # and sets by their contents, because == may skip fields and 1 == True.
+        # Compare floats by their text, so that -0.0 differs from 0.0 and NaN equals NaN. Compare frozen dataclasses and
+        # sets by their contents, because == may skip fields of a dataclass, and {1} == {True}.
         inside: Any = value
         if isinstance(value, (float, complex, *NUMBERS)):
             inside = repr(value)
@@ -75,7 +75,7 @@ NOTHING = Static(None)
 
 
 def flatten(tree: Any) -> tuple[list[Tensor], Any]:
-    """The Tensors in `tree`, in order, and the structure around them."""
+    """The Tensors in `tree`, in order, and the structure that contains them."""
     leaves: list[Tensor] = []  # lists are faster than generators, and every call of a jitted function runs this
     return leaves, _walk(tree, leaves)
 
@@ -153,8 +153,8 @@ def map_leaves(function: Any, tree: Any) -> Any:
 def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
     """The Tensors of `tree` in the order of a structure: matched by key in a dict, by position in a tuple or list.
 
-    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts. `what` is the subject of
-    errors: a GradientError for another structure names the position, the expected container and the value.
+    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts. Any other structure is a
+    GradientError about `what`, with the position, the expected container and the value.
     """
     flat = isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree)
     return list(tree) if flat and _count_places(structure) == len(tree) else _match(structure, tree, what)
@@ -204,7 +204,7 @@ def _outline(tree: Any) -> str:
 
 
 def refuse_results(structure: Any, who: str) -> None:
-    """Raise a TraceError for results that all calls of a traced function would share, such as iterators."""
+    """Raise a TraceError for results that all calls of a traced function would share, such as an iterator."""
     for value in statics(structure):
         if isinstance(value, Iterator):
             kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
@@ -309,8 +309,8 @@ def is_array(x: Any) -> bool:
 
 
 def with_tensors(tree: Any, numbers: bool = False) -> Any:
-    """Convert the arrays in `tree` to Tensors, through tuples, lists and dicts. With `numbers`, also convert numbers,
-    and lists of numbers: [[0, 1], [2, 3]] becomes one Tensor, but [Tensor, Tensor] stays a list.
+    """Convert the arrays in `tree`, a structure of tuples, lists and dicts, to Tensors. With `numbers`, also convert
+    numbers and lists of numbers: [[0, 1], [2, 3]] becomes one Tensor, but [Tensor, Tensor] stays a list.
     """
     if numbers and (isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree))):
         return Tensor(tree)
@@ -341,8 +341,8 @@ def _of_numbers(tree: Any) -> bool:
 
 
 class Signal:
-    """A symbolic Tensor for exporters: the sum of the outputs of some Cells, `sources` (see `nn/dataflow.py`). You can
-    add Signals and pass them to Cells. Everything else raises, because an exporter could not represent it.
+    """A symbolic Tensor for exporters: the sum of the outputs of the Cells in `sources` (see `nn/dataflow.py`). You can
+    add Signals and pass them to Cells. Any other use raises, because an exporter could not represent it.
     """
 
     __slots__ = ("sources",)

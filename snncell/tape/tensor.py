@@ -142,7 +142,7 @@ class Tensor:
         Gradients do not flow through NumPy arrays, so compute with `snncell.ops` in functions that you differentiate.
         """
         array = self._concrete("asnumpy()")
-        # Lock the owner of the memory too, because otherwise a user could set the flag of the view again.
+        # Lock the owner of the memory too. Otherwise a user could make the view writable again.
         array.flags.writeable = False
         if isinstance(array.base, np.ndarray):
             array.base.flags.writeable = False
@@ -189,7 +189,7 @@ class Tensor:
         return self._concrete("tolist()").tolist()
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
-        """The array; an error if there is none, because the function is being traced."""
+        """The array; an error while the function is traced, because then there is none."""
         if self.device == "gpu" and (TRACING.trace is None or type(self) is Tensor):
             array: np.ndarray[Any, Any] = self._data.host()
             return array
@@ -198,7 +198,7 @@ class Tensor:
         raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale_error()
 
     def _hooks_on(self) -> Any:
-        """The dict of hooks on its gradient; a temporary dict if it has no gradient, because no hook will run."""
+        """The dict of hooks on its gradient; a temporary one if it has no gradient, because no hook will run."""
         if self._entry is None:
             return {}
         if self._entry.hooks is None:
@@ -206,7 +206,6 @@ class Tensor:
         return self._entry.hooks
 
     def _copied(self, dtype: DType, device: str, what: str) -> Any:
-        """A copy of the elements in another dtype or on another device."""
         if self.device == device == "cpu":
             return np.array(self._concrete(what), dtype=dtype.dtype, order="C")
         with settings(tape=None, trace=None):
@@ -362,7 +361,7 @@ _new = Tensor.__new__
 
 
 def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
-    """Wrap an array (or a traced Value) in a Tensor, without a copy or a check. Operations return such Tensors."""
+    """Wrap an array, or a Value of a trace, in a Tensor, without a copy or a check."""
     tensor = _new(Tensor)
     tensor._data = data
     tensor._entry = entry
@@ -371,13 +370,13 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def place_array(array: np.ndarray[Any, Any]) -> Any:
-    """Move a new array to the device of new Tensors. In a trace it stays, because plans move their constants."""
+    """Move an array to the device of new Tensors. In a trace it stays on the host, because plans move their constants."""
     traced = TRACING.trace is not None and not TRACING.trace.eager
     return array if traced or current_space() is HOST else move_to_space(array, current_space())
 
 
 def on_device_of(*tensors: Tensor) -> AbstractContextManager[Any]:
-    """Context manager: create new Tensors on the device of `tensors`, which is the GPU if any of them is on the GPU."""
+    """Context manager: create new Tensors on the GPU if any of `tensors` is there, else on the CPU."""
     if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
         return nullcontext()
     return settings(space=DEVICE if any(x.device == "gpu" for x in tensors) else HOST)
@@ -388,7 +387,7 @@ def snapshot(x: Tensor) -> Tensor: ...
 @overload
 def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
-    """Return a Parameter's present value as a Tensor, so that later assignments do not change it; any other x as is."""
+    """A Parameter's present value as a Tensor, which later assignments do not change; any other `x` unchanged."""
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
     if TRACING.trace is None:
@@ -399,8 +398,8 @@ def snapshot(x: Any) -> Any:
 
 def in_trace(x: Tensor) -> Any:
     """The array of `x`, or in a trace a Value of that trace, without its tape entry."""
-    # The entries of a traced function's tape contain only Values of that function, so a Tensor from outside becomes an
-    # input. Its array with an entry of the inner tape would look like a Tensor from outside, and lose its gradient.
+    # On the tape of a traced function, all data are Values of its trace, so an array from outside becomes an input.
+    # Otherwise an array with an entry of this tape would look like a Tensor from outside, and lose its gradient.
     if TRACING.trace is None:
         return x._data
     return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)
@@ -452,7 +451,6 @@ def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) 
 
 
 def _elements(data: Any) -> np.ndarray[Any, Any]:
-    """Convert any library's array to NumPy."""
     try:
         foreign = hasattr(type(data), "__dlpack__") and not isinstance(data, np.ndarray)
         return exchange.host_array(data) if foreign else np.asarray(data)

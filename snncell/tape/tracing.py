@@ -1,7 +1,7 @@
 """Tracing: run a function on Values, which have a shape and a dtype but no elements, to collect its operations.
 
-Gradients inside a traced function need no extra mechanism. The tape records Tensors of Values like any others, and the
-operations of its backward pass become instructions of the trace.
+Gradients inside a traced function need no extra mechanism. The tape records Tensors of Values like any other Tensors,
+and the operations of its backward pass become instructions of the trace.
 
 A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step run once, before the loop:
 
@@ -52,8 +52,8 @@ class Instruction:
 class Trace:
     """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
-    `parents` are finished traces. If the function uses one of their Values, this Value becomes an input of the new
-    trace (see `captures`). `taped` tells whether a gradient will be computed. Errors name `who`, the caller.
+    If the function uses a Value of `parents`, which are finished traces, this Value becomes an input (see `captures`).
+    `taped` tells whether a gradient will be computed. Errors name `who`, the caller.
     """
 
     def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
@@ -163,7 +163,7 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, the operation runs once, before the loop, and the outer tape records it. Parameters that the step
-    writes become states: a trace finds them, and the step is traced again with them as `carried`. `tape` is None if no
+    writes become states: the first trace finds them, and a second trace gets them as `carried`. `tape` is None if no
     gradient is computed.
     """
 
@@ -229,7 +229,7 @@ class BodyTrace(Trace):
             self.ambiguous.add(x._data)
 
     def outside(self, inputs: Any) -> bool:
-        """True if all operands come from outside of the step, except while a gradient inside the step is recorded."""
+        """True if all operands come from outside of the step, and no gradient inside the step is being recorded."""
         if RECORDING.tape is not None and RECORDING.tape is not self.tape:
             return False
         tensors = [x for x in inputs if isinstance(x, Tensor)]

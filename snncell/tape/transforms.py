@@ -52,8 +52,8 @@ class Recording:
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """The gradients of each watched argument, and of the weights, from `sens`: a gradient for each output in `out`,
-        in order (see `_seeds_for`), ones by default. `release` frees the recording.
+        """The gradients of each watched argument, and of the weights. `sens` has a gradient for each output in `out`,
+        in order (see `_seeds_for`); by default ones. `release` frees the recording.
         """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
@@ -66,10 +66,10 @@ class Recording:
 
 
 def _watch(x: Tensor) -> Tensor:
-    """`x` as a new source of gradients, so that other uses of `x` do not count. An outer tape still sees `x`."""
+    """`x` as a new source of gradients, so that other uses of `x` add nothing. On an outer tape, `x` is its operand."""
     if RECORDING.tape is not None and x._entry is not None:
         return alias.bind(x)
-    # In a trace, make the source a Value, because an array with an entry would look like an outer Tensor.
+    # In a trace, the source is a Value, because an array with an entry would look like a Tensor from outside.
     data = in_trace(x)
     return wrap(data, Entry.source(data))
 
@@ -123,7 +123,7 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
 
 
 def _seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
-    """The gradients in `sens` in the order of the outputs; those in a dict are matched by key."""
+    """The gradients in `sens` in the order of the outputs; gradients in a dict are matched by key."""
     return structure.match_tensors(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
 
 
@@ -144,7 +144,7 @@ def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> lis
 
 
 def refuse_unlike(x: Tensor, like: Tensor, what: str, other: str, name: str) -> None:
-    """Raise a ShapeError or DTypeError for a gradient or direction of another shape or dtype than its Tensor."""
+    """Raise a ShapeError or DTypeError if a gradient or direction `x` has another shape or dtype than its Tensor."""
     if x.shape != like.shape:
         raise ShapeError(f"{what} has shape {x.shape}, {other} {like.shape}.")
     if like.dtype.is_float and x.dtype != like.dtype:
@@ -378,8 +378,8 @@ def vjp(
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x`, a Tensor or a structure of Tensors, as a constant: no gradient flows through it. For example, you can detach
-    the reset of a neuron from the gradient.
+    """`x`, a Tensor or a structure of Tensors, as a constant: no gradient flows through it. For example, stop the
+    gradient through the reset of a neuron.
     """
     leaves, tree = structure.flatten(x)
     stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])

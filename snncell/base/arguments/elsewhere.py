@@ -1,8 +1,7 @@
 """Names of other frameworks and their equivalents in snncell: code, or a sentence that contains code.
 
-There is one table for each module, and for Tensors, Cells and arguments. Each name is missing in snncell, and each
-answer names something that exists. Names that differ only in case and underscores need no entry, because the nearest
-name is suggested.
+There is a table for each module, and for Tensors, Cells and arguments. A name that differs from ours only in case and
+underscores needs no entry, because errors suggest the nearest name.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class ByName:
-    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, where users confuse it.
-    `warning(value)` returns the text, or "" for a value that means the same in both places.
+    """For `Annotated[float, ByName(warning)]`: warn if an argument is passed by position, where users of PyTorch expect
+    another argument. `warning(value)` returns the text, or "" if the value cannot be confused.
     """
 
     warning: Callable[[Any], str]
@@ -65,8 +65,8 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: warn about another default or convention than in PyTorch. `warning(class
-    name, arguments by name)` returns the text, or "" for no warning.
+    """For `Annotated[float, Unlike(warning)]`: warn about a default or convention that differs from PyTorch's.
+    `warning(class name, arguments by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
@@ -220,7 +220,7 @@ def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
 
 
 def _runs_code(hint: Any) -> bool:
-    """True if an argument is the user's code, whose errors must not be changed."""
+    """True if an argument can be the user's code, because the errors of such code must not be changed."""
     parts = (hint, *typing.get_args(hint))
     callbacks = any(hasattr(one, "on_fit_begin") for part in parts for one in typing.get_args(part))
     return callbacks or any(Callable in (part, typing.get_origin(part)) or hasattr(part, "construct") for part in parts)
@@ -263,10 +263,8 @@ _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modul
 
 
 def check_arguments(function: Callable[..., Any], name: str, skip: int, module: str = "") -> Callable[..., Any]:
-    """Wrap a function to check its arguments, except the first `skip`. Errors contain `name`.
-
-    For a function of a module, `module` becomes the `__module__` of the wrapper. For a method it is "", and errors also
-    name the class.
+    """Wrap a function to check its arguments, except the first `skip`. Errors contain `name`. `module` becomes the
+    `__module__` of the wrapper; for a method it is "", and errors also contain the class.
     """
     plan: ArgumentKinds | None = None
 
@@ -304,8 +302,8 @@ def ours(one: Any) -> bool:
 
 
 def guard(namespace: dict[str, Any], own: bool = False) -> None:
-    """Make the functions and classes of a module, given by its globals(), check their arguments, and suggest names for
-    missing ones. `own` skips names that are imported or missing in `__all__`.
+    """Let the functions and classes in `namespace`, a module's globals(), check their arguments, and let the module
+    suggest names for missing ones. `own` skips names that are imported or missing in `__all__`.
     """
     namespace.setdefault("__getattr__", missing_from(namespace["__name__"]))
     list_public(namespace)

@@ -1,7 +1,7 @@
 """Kinds of arguments: for each annotation, the valid values, and their description in errors.
 
-`float` is a finite number, `int` a 64-bit integer, and neither accepts a bool; NumPy numbers become Python numbers.
-`Annotated[int, Within(1)]` has bounds. `Any` accepts anything.
+`float` is a finite number, `int` a 64-bit integer, and neither accepts a bool; NumPy numbers become Python numbers. For
+example, `Annotated[int, Within(1)]` is an integer of at least 1. `Any` accepts anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ REFUSED, UNFIT = object(), object()  # results of `take` for a wrong type, and f
 
 class Kind:
     """The valid values of an argument, described by `words` in errors. `take` converts a value for the callable, or
-    returns REFUSED or UNFIT. Values of `types` are always valid; if `by_type`, the type decides, and types are added.
+    returns REFUSED or UNFIT. Values of `types` are always valid. If only the type decides (`by_type`), the type of each
+    value that `take` accepts is added to `types`.
     """
 
     __slots__ = ("by_type", "take", "types", "words")
@@ -245,7 +246,7 @@ def _several(origin: Any, item: Kind) -> Kind:
 
 
 def _in_plural(words: str) -> str:
-    """Turn "an integer of at least 1" into " of integers of at least 1"; "" for anything."""
+    """Turn "an integer of at least 1" into " of integers of at least 1", and "anything" into ""."""
     if words.startswith("anything"):
         return ""
     if " or " in words:
@@ -375,25 +376,10 @@ def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
     return ""
 
 
-def check_count(value: Any, who: str, name: str) -> int:
-    """Check a count of channels or features."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
-    return value
-
-
-def check_positive(value: Any, who: str, name: str) -> float:
-    """Check a number above 0, and convert it to float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
-        raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
-    return float(value)
-
-
 def check_interval(value: Any, low: float, high: float, who: str, name: str) -> float:
     """Check a number in [low, high), and convert it to float."""
     value = value.item() if isinstance(value, np.number) else value
-    largest = sys.float_info.max  # larger ints cannot become floats
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
-    if not fits or abs(value) > largest:
+    if not fits or abs(value) > sys.float_info.max:  # a larger int cannot become a float
         raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {show(value)}.")
     return float(value)

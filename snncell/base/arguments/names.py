@@ -1,8 +1,8 @@
 """Missing names: errors that suggest the right name for a module, a Tensor or a Cell.
 
-An import by MindSpore's path of a module, for example `snncell.common.tensor`, returns the module of snncell with those
-names. If a name is missing, as in `from snncell.nn import Module`, Python searches for a module of that name. Our
-finder then raises an error that names the equivalent, which Python's own error would not.
+MindSpore's path of a module, for example `snncell.common.tensor`, imports the module of snncell with these names. If a
+name is missing, as in `from snncell.nn import Module`, Python searches for a module of that name. Our finder then
+raises an error that names the equivalent in snncell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The end of the error message: the equivalent in `table`, or the nearest name of `own` after `before`."""
+    """The end of an error about a missing name: its equivalent in `table`, or the nearest name of `own`, with the
+    prefix `before`.
+    """
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; use {translation}."
     near = nearest(name, (one for one in own if not one.startswith("_")))
@@ -81,7 +83,7 @@ class Elsewhere(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that has another path in snncell, or an error for a name that has an equivalent."""
+        """The spec of a module with another path in snncell; an error for a name with an equivalent in snncell."""
         parent, _, name = fullname.rpartition(".")
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
@@ -112,9 +114,8 @@ def install() -> None:
 def export(namespace: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
-    `help` of a package repeats the methods of `Cell` for each of its classes, which takes thousands of pages for
-    `snncell.nn`. So its docstring, which `help` shows first, is the overview. `namespace` is the package's globals().
-    Call this before `guard`, because `guard` changes the functions' `__module__`.
+    The docstring is the overview that `help` shows first, because `help` repeats the methods of `Cell` for each class.
+    `namespace` is the package's globals(). Call this before `guard`, which changes the functions' `__module__`.
     """
     names = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted(names)
@@ -139,9 +140,8 @@ def export(namespace: dict[str, Any]) -> None:
 def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) -> None:
     """Let a package export names of the module `home`, which is imported when one of them is first used.
 
-    The core does not import optional parts, but its public packages export some of their names. For example,
-    `nn.TrainOneStepCell` is defined in `snncell.mindspore`. `namespace` is the package's globals(). Call this after
-    `export`, if the package uses it, and before `guard`. `__all__` and `dir()` list the names as well.
+    For example, `nn.TrainOneStepCell` is defined in `snncell.mindspore`, which `nn` must not import. `namespace` is the
+    package's globals(). Call this after `export`, if the package uses it, and before `guard`.
     """
     own = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted([*namespace.get("__all__", own), *names])
@@ -157,8 +157,8 @@ def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) ->
 
 
 def list_public(namespace: dict[str, Any]) -> None:
-    """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules:
-    `__all__`, or the names that a package imports from snncell, or that a module defines.
+    """Let `dir()`, completion and `import *` list only the public names of a module: `__all__`, or else the names that
+    a package imports from snncell, or that a module defines.
     """
     is_package = "__path__" in namespace
     root = __name__.partition(".")[0] if is_package else namespace["__name__"]

@@ -1,4 +1,4 @@
-"""Texts of values for errors: always short, and never raising another error. Also HTML for notebooks."""
+"""Texts of values for error messages, which are always short and never raise another error; HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(value: Any) -> str:
 
 
 def came(value: Any) -> str:
-    """Describe the type of a wrong value. For a class of layers or spike functions, say how to create an instance."""
+    """The type of a wrong value; for a class of layers or spike functions, with the code that creates an instance."""
     what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
     return what + suggest_instance(value)
 
@@ -104,7 +104,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
 
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """Return an error with the call and its arguments added to the message; None if the message has both."""
+    """The error with the call and its arguments in the message; None if the message contains both already."""
     text = str(error)
     if error.names_call or type(error) not in _EXTENDED:
         return None
@@ -137,7 +137,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     """The name most similar to a misspelt one, for "Did you mean ...?", or None. Case, underscores and hyphens do not
     count, so fast_sigmoid matches FastSigmoid.
     """
-    # Prefer the same case of the first letter, by putting those names last: Relu is ReLU, not relu.
+    # Names with the same case of the first letter come last, and so replace equal names: Relu is ReLU, not relu.
     alike = sorted(names, key=lambda one: one[:1].isupper() == name[:1].isupper())
     plain = {plain_name(one): one for one in alike}
     near = difflib.get_close_matches(plain_name(name)[:100], plain, 1, _LIKENESS)
@@ -177,7 +177,7 @@ def element(tag: str, *parts: str, style: str = "") -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, headed: bool = True) -> Markup:
-    """A table whose last `numbers` columns contain numbers; a nested table with the same columns needs no head."""
+    """A table whose last `numbers` columns are aligned to the right; `headed` is False for a nested table."""
     styles = [_LEFT] * (len(head) - numbers) + [_RIGHT] * numbers
 
     def row(tag: str, cells: Sequence[str]) -> Markup:
@@ -191,7 +191,7 @@ ROWS = 30  # of a table that fits on a screen
 
 
 def titled_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> Markup:
-    """A table under its title, for `_repr_html_`; a long one is cut after `ROWS` rows, and says how many follow."""
+    """A table under its title, for `_repr_html_`; after `ROWS` rows it is cut, with the number of other rows."""
     more = [(f"and {len(rows) - ROWS:,} more", *[""] * (len(head) - 1))] if len(rows) > ROWS else []
     return element("div", element("b", title), table(head, [*rows[:ROWS], *more], numbers))
 

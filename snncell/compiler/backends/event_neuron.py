@@ -62,7 +62,6 @@ class _EquationTrace(Trace):
         return super().lift(x)
 
     def tensors(self) -> dict[Value, Tensor]:
-        """The Tensors and Parameters from outside, by their Values."""
         captured = {value: x for x, value in self.captures.values()}
         parameters: dict[Value, Tensor] = {value: x for x, value in self.parameters.items()}
         return captured | parameters | {value: self.read[place] for place, (_, value) in self.constants.items()}
@@ -91,7 +90,6 @@ class _Method:
         return results
 
     def forms(self, constants: Sequence[Tensor], ones: Tensor) -> list[Form]:
-        """Its results as linear forms of the states."""
         return forms_of(self.program, self.count, [constants[place] for place in self.places], ones, self.who)
 
 
@@ -121,7 +119,6 @@ class EquationsOfNeuron:
             self._coefficients(methods, watched)
 
         def flow(*given: Tensor) -> list[Tensor]:
-            """One step."""
             y, left, length, constants = given[:own], given[own:states], given[states], given[states + 1 :]
             if exact:
                 after = event_flow.flow(self._linear(constants, left)[0], y, length, methods[0].who)
@@ -212,7 +209,6 @@ class EquationsOfNeuron:
         )
 
     def _traced(self, method: Callable[..., Any], count: int, results: int) -> _Method:
-        """Trace a method of the neuron, which takes `count` Tensors."""
         trace = _EquationTrace(self.who)
         name = f"{self.who}: {method.__name__} of {type(self.neuron).__name__}"
         with settings(trace=trace, tape=None):
@@ -242,7 +238,6 @@ class EquationsOfNeuron:
         return _Method(program._replace(inputs=own, parameters={}, constants=[]), count, places, name)
 
     def _place(self, x: Tensor) -> int:
-        """The number of a constant, which is new or known."""
         for place, known in enumerate(self.constants):
             if known is x or (known._data is x._data and known._entry is x._entry and known._index == x._index):
                 return place
@@ -383,5 +378,4 @@ def _runge_kutta(dynamics: Callable[..., list[Tensor]], y: Sequence[Tensor], len
 
 
 def _ones(like: Tensor) -> Tensor:
-    """Ones in the shape of a Tensor."""
     return like * 0.0 + 1.0

@@ -105,7 +105,6 @@ class _GroupBody(Statements):
         return f"{array}[{', '.join(places)}]"
 
     def store(self, value: Value, array: str) -> str:
-        """The statement that stores a Value at the current index."""
         return f"{array}[{', '.join(f'p{axis}' for axis in range(len(self.space.sizes)))}] = {self.names[value]}"
 
     def reduced(self, instruction: Instruction, target: str) -> Reduced:

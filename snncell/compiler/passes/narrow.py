@@ -143,8 +143,6 @@ def narrow_to_bytes(program: Program) -> Program:
 
 
 class _Choice:
-    """The choice of the Values to narrow."""
-
     def __init__(self, program: Program) -> None:
         self.bounds, self.users, self.makers = upper_bounds(program), users_of(program), makers_in(program)
         self.steps: dict[Instruction, Program] = {}
@@ -164,7 +162,6 @@ class _Choice:
             chosen = kept
 
     def _can_return_bytes(self, maker: Instruction, x: Value, chosen: set[Value]) -> bool:
-        """True if the instruction that computes a Value can give bytes."""
         if isinstance(maker.op, LoopOperation):
             step, body = self._step_of(maker), loop_of(maker).body
             after, ys = step.outputs[: len(body.after)], step.outputs[len(body.after) :][: len(body.ys)]
@@ -182,7 +179,6 @@ class _Choice:
         return is_elementwise(maker) and any(y is None or loop_shape(y) is None for y in self.users[x])
 
     def _can_read_bytes(self, user: Instruction | None, x: Value, chosen: set[Value]) -> bool:
-        """True if a user of a Value can read bytes."""
         if user is None:
             return False
         if isinstance(user.op, EventOperation | BilinearOperation):

@@ -118,7 +118,6 @@ class _Total:
         self.far: Any = space.zeros(value.shape, far(compute_dtype(value.dtype)))
 
     def add(self, term: Any, place: int) -> None:
-        """Add the term of the step at index `place`."""
         term = self.space.widen(term)
         self.near = self.space.copy(term) if self.near is None else self.space.add(self.near, term)
         if place % NEAR == self.last:
@@ -129,7 +128,6 @@ class _Total:
             self.far, self.near = self.space.add(self.far, self.space.cast(self.near, self.far.dtype)), None
 
     def result(self) -> Any:
-        """The sum."""
         self._move()
         return self.space.cast(self.far, self.value.dtype)
 

@@ -104,7 +104,6 @@ class PythonState(ReachableValues):
         return found
 
     def _quote_name(self, value: Any) -> str:
-        """The name of a container or array, in parentheses."""
         name = next((name for name, held in self._named() if held is value), None)
         return "" if name is None else f" ({name})"
 
