@@ -121,7 +121,7 @@ _register("plot of a profile", "snncell.plot.training:draw_profile")
 _register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
-for _module in (dtype, errors):  # which import nothing of this package, and so do not do it themselves
+for _module in (dtype, errors):  # they are below `names.py`, so they cannot call `list_public` themselves
     _list_public(vars(_module))
 _install()
 

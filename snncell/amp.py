@@ -55,7 +55,7 @@ def values_of(parameters: Iterable[Parameter]) -> Values:
 
 
 def put_back_unless(finite: Tensor, before: Values) -> None:
-    """Restore the Parameters from `before`, bit for bit, unless `finite` holds."""
+    """Restore the Parameters from `before`, bit for bit, unless `finite` is true."""
     after = [(parameter, parameter.value(), value) for parameter, value in before]
     # Both values were valid, so the Parameters need no projection into their ranges.
     written = [(p, ops.select(finite, new, old)) for p, new, old in after if new._data is not old._data]
@@ -63,9 +63,9 @@ def put_back_unless(finite: Tensor, before: Values) -> None:
 
 
 def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
-    """Call the optimiser if `finite` holds; otherwise keep Parameters, moments and step counter, bit for bit.
+    """Call the optimiser if `finite` is true; otherwise keep Parameters, moments and step counter, bit for bit.
 
-    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. Both cases are computed.
+    Use it instead of a Python `if`, because a jitted function cannot branch on a Tensor. Both cases are computed.
 
     Args:
         finite: the result of `all_finite`.

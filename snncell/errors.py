@@ -62,7 +62,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
 class ArgumentWarning(SnncellError, UserWarning):  # noqa: N818 (it is a warning)
     """A valid argument that may not mean what you intended. Warned once per line; raised where warnings are errors.
 
-    For example, a framework may count the share of values that dropout keeps, and another the share that it drops.
+    For example, the argument of a dropout layer is the share that it keeps in one framework, and drops in another.
     """
 
 
@@ -186,7 +186,7 @@ class CacheError(SnncellError, PermissionError):
 
 
 class ForkError(SnncellError, RuntimeError):
-    """A process that forked while another thread held a lock that the child needs, so the child would wait for ever."""
+    """A process that was forked while another thread held a lock. The child would wait for this lock for ever."""
 
 
 class WorkerError(SnncellError, RuntimeError):

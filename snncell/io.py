@@ -27,7 +27,7 @@ __all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
 
 
 def _argument(who: str) -> str:
-    """The name of the path argument in the function `who`."""
+    """The name of the argument of `who` that is the path."""
     names = {"fit": "checkpoint"} | dict.fromkeys(("save_state", "load_state", "save", "load"), "file")
     return names.get(who, "ckpt_file_name")
 
@@ -52,8 +52,8 @@ def save_checkpoint(
 ) -> None:
     """Save all Parameters and persistent buffers of a Cell to a safetensors file.
 
-    The file is replaced atomically, so after a crash it is either the old or the new one. Its keys are paths from the
-    Cell that you save. You can therefore load the file into that Cell when it is part of another network, too.
+    The file is replaced atomically, so after a crash it is either the old or the new file. Its keys are paths from the
+    Cell that you save, so you can also load the file into this Cell as a part of another network.
 
     Args:
         save_obj: the Cell, its `state_dict`, or a list of {"name": path, "data": Tensor}.

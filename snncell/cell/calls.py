@@ -100,8 +100,8 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
 
 
 def raise_with_layer(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise an operation's error again with the layer, its inputs and its constants in the message. Otherwise "div:
-    shapes (2, 8) and (7,) do not broadcast" would not tell you that the tau of a LIFNode is wrong.
+    """Raise an operation's error again with the layer, its inputs and its constants in the message. For example, from
+    "div: shapes (2, 8) and (7,) do not broadcast" alone, a user cannot see that the tau of a LIFNode is wrong.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
@@ -157,8 +157,7 @@ def order_inputs(construct: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 # --- custom gradients -------------------------------------------------------------------------------------------------
 
-# The checks are strict, because nothing else would reveal a wrong gradient. A wrong count, shape, dtype or key is an
-# error that names the Cell and the input, and says how to fix it.
+# The checks are strict, because nothing else would reveal a wrong gradient.
 
 OTHER_NAMES = ("backward", "grad", "vjp")  # other frameworks' names for bprop
 
@@ -221,8 +220,8 @@ def _check_signature(cell: Any, names: list[str]) -> None:
 class _Reverse:
     """The backward pass of one call of a Cell with a bprop.
 
-    The inputs of the call have these `names` and the structure `tree`. The `parameters` of the Cell and its descendants
-    are hidden inputs. `key` is the random state before the call; bprop_debug restores it to repeat the call.
+    `names` and `tree` are the names and the structure of the inputs. The `parameters` of the Cell and its descendants
+    are hidden inputs. `key` is the random state before the call, with which bprop_debug repeats the call.
     """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
@@ -243,7 +242,7 @@ class _Reverse:
             )
         filled = with_zeros(entry, douts)
         dout, _ = structure.unflatten(tree_of_out, filled)
-        # New Tensors go to the gradient's device. Monitors ignore Cells that bprop calls: they are not forward calls.
+        # New Tensors go to the gradient's device. Monitors ignore the Cells that bprop calls: this is no forward pass.
         with on_device_of(*filled), settings(watch=None):
             _CALLS.backward.append(CellCall(self.cell, saved))
             try:

@@ -115,9 +115,7 @@ class Cell(Hooked, Modes, HasState):
         return f"{type(self).__name__}(\n  {lines}\n)"
 
     def _repr_html_(self) -> str:
-        """An HTML table of the layers: settings, Parameters with their shapes, and element counts. Nested layers are
-        tables that you can unfold. A shared layer is shown at its first place.
-        """
+        """An HTML table of the layers, nested like the layers; a shared layer is shown at its first place."""
         parameters = [*self.get_parameters()]
         trained = sum(p.size for p in parameters if p.requires_grad)
         places = sorted({p.device.upper() for p in parameters})
@@ -143,7 +141,7 @@ class Cell(Hooked, Modes, HasState):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if TRACING.trace is not None:  # the trace is out of date once one of these Cells changes
+            if TRACING.trace is not None:  # the trace is out of date when one of these Cells changes
                 TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
             elif config.SETTINGS["mode"] == config.GRAPH_MODE:
                 return self._in_graph()(*args, **kwargs)
@@ -208,8 +206,8 @@ class Cell(Hooked, Modes, HasState):
         return graph
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE does. You
-        can call this before training starts, because compilation takes seconds.
+        """Trace and compile the Cell for inputs like these, or like those of `set_inputs`, as a call in GRAPH_MODE
+        does. For example, call it before training starts, because compilation takes seconds.
         """
         if not args and not kwargs:
             args = self._inputs_set or ()
@@ -221,8 +219,8 @@ class Cell(Hooked, Modes, HasState):
         return self._graph is not None and bool(self._graph.compiled)
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`. You can still call
-        the Cell with other shapes, which are compiled at the first call.
+        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`. Other shapes are
+        compiled at their first call.
         """
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by position or by name, not both.")
@@ -243,7 +241,7 @@ class Cell(Hooked, Modes, HasState):
         """Call this in `construct` to keep Tensors of this call for `bprop`, where they are `self.saved_for_bprop`.
 
         For example, a neuron can save its membrane potential. Saved values are constants in `bprop`, so a second-order
-        gradient through them raises an error instead of returning a wrong number.
+        gradient through them raises an error.
         """
         call = innermost_call(self, backward=False)
         if call is not None:

@@ -64,7 +64,7 @@ _MISSING = object()
 
 
 def _make_constant(kind: type, name: str) -> None:
-    """Make a class attribute a `ConstantAttribute`, with its value as the default, unless it is a property or field."""
+    """Replace a class attribute by a `ConstantAttribute` with this default, unless it is a property or a field."""
     default = getattr(kind, name, _MISSING)
     if not hasattr(default, "__get__") and not isinstance(default, Field):
         setattr(kind, name, ConstantAttribute(name, default))
@@ -95,16 +95,18 @@ class _Memory:
     """Cached facts about an object's constants. It is not a dict, because traces would watch a dict."""
 
     def __init__(self) -> None:
-        self.gaps: dict[str, tuple[Any, Any]] = {}  # of learned constants: smallest distances from their range's ends
-        self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # of fixed constants: the float64 and the float32 Tensor
-        self.domains: dict[str, Range] = {}  # ranges of Parameters that derived constants are computed from
+        self.gaps: dict[
+            str, tuple[Any, Any]
+        ] = {}  # the smallest distances of learned constants from their range's ends
+        self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # fixed constants: the float64 and the float32 Tensor
+        self.domains: dict[str, Range] = {}  # the ranges of Parameters from which derived constants are computed
 
 
 class Ranged:
     """Base class of objects with constants: attributes with a valid range, which learned constants never leave.
 
-    A class lists its constants in `ranges`, by name, and inherits the constants of its bases; other constants may be
-    any finite number. Override `range_of` for ranges that depend on attributes. `constants_and_ranges` returns them.
+    A class lists the ranges of its constants by name in `ranges`, and inherits those of its bases. A constant without a
+    range may be any finite number. Override `range_of` for ranges that depend on attributes.
     """
 
     ranges: ClassVar[dict[str, Range]] = {}
@@ -254,7 +256,7 @@ class Ranged:
 
 
 class _Limit:
-    """Projects writes to a Parameter into the range of a constant, as long as the Parameter is that constant."""
+    """Projects values written to a Parameter into the range of a constant, while the Parameter is that constant."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = weakref.ref(owner), name

@@ -6,7 +6,7 @@
 
         steepness: Any = field(0.5, Range(0.0), "how strongly a high potential is pulled back")
 
-The decorator makes the class's signature, argument checks, docstring and `repr` from them.
+The decorator makes the class's signature, argument checks, docstring and `repr` from its fields.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Field:
-    """The result of `field`, which documents the attributes; the class adds `name`, `annotation` and `kw_only`."""
+    """The result of `field`, which documents its arguments. `with_fields` adds `name`, `annotation` and `kw_only`."""
 
     default: Any = REQUIRED
     range: Range | tuple[Any, ...] | None = None
@@ -103,8 +103,8 @@ def field(
 ) -> Any:
     """Declare a constant or an option of a class. `with_fields` makes signature, checks, docstring and repr from it.
 
-    In a class body, `name: type = field(...)` declares a field. `name = field(default)` changes the default of a field
-    of a base class. Declare a required argument as `name: Annotated[type, field(meaning=...)]`.
+    In a class body, `name: type = field(...)` declares a field, and `name: Annotated[type, field(meaning=...)]` a
+    required argument. `name = field(default)` changes the default of a field of a base class.
 
     Args:
         default: its default.
@@ -112,7 +112,7 @@ def field(
         meaning: one line for the docstring.
         learned: "by request" to learn it if `learnable` names it; "always" or "never".
         follows: the name of another constant, whose value, learned or not, replaces None.
-        convert: a function (value, class name, name) that checks and converts an argument.
+        convert: a function (value, class name, argument name) that checks and converts an argument.
         read: a function of the object that computes the present value, for an argument that is not stored.
         keep: whether the argument becomes an attribute.
         quiet: True to leave it out of `repr` while it has its default.
@@ -141,13 +141,13 @@ def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind]
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
     """Class decorator: make `__init__`, the Args section of the docstring, and `repr` from a class's fields.
 
-    Positional arguments come in the order of a dataclass: first the fields of base classes. You can define a method
-    `_complete(given)` for further initialisation: `__init__` calls it last, with all arguments in a dict. A class that
-    defines `__init__(self, ..., **options)` keeps it, and its signature shows the fields in place of `options`.
+    Positional arguments come in the order of a dataclass: first the fields of base classes. For further initialisation,
+    define a method `_complete(given)`. `__init__` calls it last, with all arguments in a dict. A class that defines
+    `__init__(self, ..., **options)` keeps it, and its signature shows the fields in place of `options`.
 
     Args:
         kind: the class.
-        kw_only: True if its fields can only be given by name.
+        kw_only: True if its own fields are keyword-only arguments.
         by_place: the names of the positional arguments, in order, separated by spaces; all others are keyword-only.
     Example:
         >>> @nn.with_fields
@@ -347,7 +347,7 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
     bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # documented ones
     known = {name for base in bases for name in fields_of(base)}
-    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _default_of(above[n])]
+    same = [n for n, one in fields.items() if n in known and _default_of(one) == _default_of(above[n])]
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
     for names in textwrap.wrap(", ".join(same), 80):  # each line needs its colon, for docstring parsers
         first = next(base for base in bases if same[0] in fields_of(base))

@@ -1,7 +1,7 @@
 """Hooks of Cells: functions that see, and may replace, inputs, outputs and gradients.
 
-A call records one identity operation at its inputs and one at its outputs. The backward passes of these identities
-call the backward hooks. Therefore hooks work on any Cell, also with a `bprop`, and their results are differentiable.
+A call with backward hooks records an identity operation at its inputs and one at its outputs. The backward passes of
+these identities call the hooks. So hooks work on any Cell, also with a `bprop`, and their results are differentiable.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class HookHandle:
 
 
 class Hooked:
-    """The part of Cell that registers hooks. Each method returns a handle, whose `remove()` unregisters the hook. Hooks
-    are in dicts that are replaced, never changed, so that a running call is not affected.
+    """The part of Cell that registers hooks. Each method returns a handle, whose `remove()` unregisters the hook. The
+    dicts of hooks are replaced, never changed, so that a running call is not affected.
     """
 
     _pre_hooks: Any = MappingProxyType({})
@@ -92,7 +92,7 @@ class Hooked:
             hook_fn: the hook. With `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and returns None or a
                 pair (inputs, kwargs).
             prepend: whether to call it before the present hooks.
-            with_kwargs: whether to pass the inputs by name, too.
+            with_kwargs: whether the hook also gets the keyword arguments of the call.
         """
         return HookHandle(self, "_pre_hooks", Hook(hook_fn, with_kwargs), prepend)
 
@@ -114,8 +114,8 @@ class Hooked:
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_output)` before the backward pass of each call. grad_output is a tuple with the
-        gradients of the outputs; the result of `hook_fn`, if not None, replaces it.
+        """Call `hook_fn(cell, grad_output)` before the backward pass of each call. grad_output is the tuple of the
+        outputs' gradients; the result of `hook_fn`, if not None, replaces it.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 
@@ -194,7 +194,7 @@ class Passage:
         return _pass_through(_HookedIdentity("backward pre hook", self._before), out)
 
     def _before(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the backward pre-hooks; also the backward hooks, if the backward pass does not reach the inputs."""
+        """Call the backward pre-hooks, and here also the backward hooks if no input needs a gradient."""
         for hook in self.cell._backward_pre_hooks.values():
             grads = _fit_gradients(self.cell, hook.function(self.cell, grads), grads, "backward pre hook", "output")
         self.grad_output = grads

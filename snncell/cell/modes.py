@@ -92,8 +92,8 @@ class Modes(Tree):
         """Compute this Cell and its descendants in float16 or bfloat16: y = f(half(x), half(W)), y is of `dst_type`.
 
         Parameters and their gradients keep their dtype. A Cell with a `bprop` but no Parameters does not change. A Cell
-        with a `bprop` and Parameters, or a quantised Cell, raises an ArgumentError. `amp.auto_mixed_precision` changes
-        only layers with large products, and converts the result of each to float32.
+        with a `bprop` and Parameters, or a quantised Cell, raises an ArgumentError. In contrast,
+        `amp.auto_mixed_precision` changes only layers with large products, and converts their results to float32.
 
         Args: dst_type: float16, bfloat16, or float32 to undo it.
         Example:
@@ -138,8 +138,8 @@ class Modes(Tree):
         """Gradient checkpointing: rerun the Cell in the backward pass instead of storing its intermediate values.
 
         It stores only inputs and outputs and costs a second forward pass; gradients and random numbers stay the same.
-        Statistics are updated once, but descendants' hooks are called twice. A `MultiStep` without `checkpoint_every`
-        stores its states at every sqrt(T)-th time step. In a jitted function the compiler decides.
+        Statistics are updated once, but hooks of descendants are called twice. A `MultiStep` without `checkpoint_every`
+        stores its states at every sqrt(T)-th time step. In a jitted function, the compiler decides what to store.
 
         Args:
             output_recompute: False, because the following operations need the outputs.
@@ -184,7 +184,7 @@ class Modes(Tree):
 
 @contextmanager
 def phases(*parts: Any) -> Iterator[None]:
-    """Context manager that restores the training mode of every Cell in `parts` at the end; it ignores other objects."""
+    """Context manager: restore the training mode of every Cell in `parts` at the end; other objects are ignored."""
     cells = [cell for part in parts if isinstance(part, Modes) for _, cell in part.cells_and_names()]
     before = [(cell, cell.training) for cell in cells]
     try:
@@ -209,9 +209,9 @@ def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `cell.construct` with its Parameters and inputs replaced by converted Tensors, and convert the results.
 
-    With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
-    float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters through the
-    conversions. A construct that sets an attribute raises an ArgumentError, because it runs on a copy of the Cell.
+    With `cell.quantisers`, the Tensors are rounded to grids. With `cell.compute_dtype`, they have that dtype, and
+    results become float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters
+    through the conversions. Construct runs on a copy of the Cell, so it must not set attributes (ArgumentError).
     """
     inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)
@@ -229,7 +229,7 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: dtypes.DType) -> Any:
-    """Replace the copy's Parameters by casts, and return the cast inputs."""
+    """Replace the Parameters of the copy by Tensors of dtype `narrow`, and return the inputs in this dtype."""
     for name, value in vars(inner).items():
         if isinstance(value, Parameter):
             inner.__dict__[name] = _cast_to(narrow, value)

@@ -1,9 +1,9 @@
 """Ranges of constants: valid values, error messages, and how learned constants stay valid.
 
-Neurons and spike functions follow one policy. A constant is checked when it is created and whenever it is set. A
-learned constant is a Parameter, and every write to it, for example by an optimiser, is projected into its range
-(projected gradient method). Therefore its value is always the value in use, in its own units. Its gradient follows the
-equations even at the ends of the range, and compiled loops need no extra code.
+A constant of a neuron or spike function is checked whenever it is set. A learned constant is a Parameter, and every
+write to it, for example by an optimiser, is projected into its range (projected gradient method). So the Parameter
+always has the value that is in use, in its own units. Its gradient follows the equations even at the ends of the range,
+and compiled loops need no extra code.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Range:
         return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
-        """The smallest distances from both ends that a learned constant keeps, if its initial value is `value`."""
+        """The smallest distances from both ends that a learned constant with the initial value `value` keeps."""
         if is_traced(value) or is_traced(self.low) or is_traced(self.high):
             return 0.0, 0.0
         ends = (numbers_of(self.low), -1.0, "low"), (numbers_of(self.high), 1.0, "high")
@@ -152,7 +152,7 @@ LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is 
 
 
 def check_constant(value: Any, who: str, name: str) -> Any:
-    """Check that a constant is a number, a Tensor or a Parameter; convert arrays to Tensors."""
+    """Check that a constant is a number, a Tensor or a Parameter of real numbers; convert an array to a Tensor."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
             array = np.asarray(value)
@@ -193,10 +193,10 @@ def _over(divisor: Any, dividend: Any) -> Any:
 class Derived:
     """A constant computed from Parameters, `function(*parts)`; operations evaluate it at each use.
 
-    Arithmetic with it gives another one, so you can pass Parameters to conversions of time constants. For example,
-    `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs its value now.
-    Parts are Parameters, numbers and other Derived constants. The function must be defined in a module, so that it can
-    be pickled. Error messages contain `name`, the user's name for the constant.
+    Arithmetic with a Derived gives another Derived, so you can pass Parameters to conversions of time constants. For
+    example, `1.0 - decay_from_tau(tau)` is learned if `tau` is a Parameter. A comparison raises an error, because it
+    would need the value now. Parts are Parameters, numbers and Derived constants. The function must be defined in a
+    module, so that it can be pickled. Error messages contain `name`, the user's name for the constant.
     """
 
     __array_ufunc__ = None  # so that NumPy arrays leave arithmetic to this class
@@ -205,7 +205,7 @@ class Derived:
         self.function = function
         self.parts = tuple(Tensor(part) if isinstance(part, np.ndarray) else part for part in parts)
         self.name = name
-        self.domain = FINITE  # for a plain Parameter: the valid values in the function that uses it
+        self.domain = FINITE  # the valid values of a plain Parameter in the function that uses it
 
     @classmethod
     def of(cls, parameter: Parameter, name: str) -> Derived:

@@ -177,7 +177,7 @@ class HasState(Tree):
         return keys
 
     def _state_places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
-        """Match the paths of a state with Parameters, buffers and extra state; add unmatched paths to `keys`."""
+        """Match the paths in a state with Parameters, buffers and extra state; add paths without a match to `keys`."""
         parameters = [(path, p) for path, p in self.parameters_and_names() if path in given]
         found = {path for path, _ in parameters}
         for path in [path for path in given if path not in found]:  # perhaps another path to a shared Parameter
@@ -214,8 +214,8 @@ class HasState(Tree):
         return HookHandle(self, "_state_hooks", Hook(hook))
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading. It
-        may change the dict, which is a copy, and append to the three lists. Texts in `errors` are raised.
+        """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading. The
+        hook may change the dict, which is a copy, and append to the lists. Texts in `errors` are raised.
         """
         return HookHandle(self, "_load_pre_hooks", Hook(hook))
 

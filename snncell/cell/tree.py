@@ -5,11 +5,11 @@ A Parameter is named after its path. It gets this name when the Parameter or its
     net.fc1 = nn.Dense(2, 3)        net.fc1.weight is called "fc1.weight"
     outer.net = net                 and now "net.fc1.weight"
 
-- A child knows its prefix, so Parameters that you set in it later also get the whole path.
+- A child knows the beginning of its path, so Parameters that you set in it later also get the whole path.
 - If several attributes hold one Parameter, its name comes from the first of them. If you delete this attribute, the
   name comes from the next one.
 - A Parameter that has left its Cell keeps its name until another Cell takes it.
-- A Parameter with an explicit name keeps this name in a Cell that has no parent.
+- In a Cell without a parent, a Parameter keeps the name that you gave it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from snncell.tape.tensor import Tensor
 
 
 class TreePlace(Home):
-    """The position of a Cell in the tree of Cells: `prefix` is the beginning of its Parameters' names. `names_children`
-    is False for a Cell that does not rename the Parameters of its children (auto_prefix=False).
+    """The position of a Cell in the tree of Cells. `prefix` is the beginning of its Parameters' names. With
+    `names_children` False (auto_prefix=False), the Cell does not rename the Parameters of its children.
     """
 
     __slots__ = ("names_children", "prefix")
@@ -51,17 +51,17 @@ def take(cell: Any, key: str, member: Any) -> None:
         _hold(cell, key, member)
         _choose_name(member)
     elif isinstance(member, Parameter) and member.anonymous and "." not in key:
-        member.name = key  # but not those in an optimiser's list: their network names them
+        member.name = key  # not in a list, as an optimiser has it, because the network names these Parameters
 
 
 def let_go(cell: Any, members: list[Any]) -> None:
-    """Rename removed attributes after another attribute that still holds them, if any."""
+    """Rename members that have left an attribute, after another attribute that still holds them, if any."""
     for member in members if cell._naming.names_children else ():
         _choose_name(member)
         if isinstance(member, Parameter) or _home(member).owner is not None:
             continue
-        # The Cell has no holder left, so prefer other names for its members.
-        # For example, after net.a = Wrapper(inner); net.a = inner the Parameter w of inner is named "a.w".
+        # No attribute holds the Cell any more, so prefer names of its members that do not lead through it. For example,
+        # after net.a = Wrapper(inner); net.a = inner, the Parameter w of inner is named "a.w".
         for _, below in member._members():
             _home(below).holders.sort(key=lambda owner: owner.cell() is member)
             _choose_name(below)
@@ -92,7 +92,7 @@ def link(root: Any) -> None:
 
 
 def _is_of(member: Any, cells: dict[Any, None]) -> bool:
-    """True for a member that belongs to these Cells only. A shallow copy leaves other members to the original."""
+    """True for a member of these Cells only. In a shallow copy, the original keeps its members."""
     if not isinstance(member, Parameter) and member not in cells:
         return False
     home = _home(member).owner
@@ -110,7 +110,7 @@ def _hold(cell: Any, key: str, member: Any) -> None:
 
 
 def _choose_name(member: Any, rename: bool = True) -> None:
-    """Let the first attribute that still holds a member name it."""
+    """Name a member after the first attribute that still holds it."""
     home, before = _home(member), _home(member).owner
     home.owner = None
     home.holders = [owner for owner in home.holders if _holds(owner, member)]
@@ -258,7 +258,7 @@ class Tree:
 
         Args:
             cells: Cells to skip, with the Cells that only they contain. All visited Cells are added to this set.
-            name_prefix: a path to put before all others.
+            name_prefix: the beginning of each path.
         """
         yield from self._walk(name_prefix, set() if cells is None else cells)
 
@@ -297,9 +297,7 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for every descendant, children before parents, and for this Cell, for example to initialise
-        layers.
-        """
+        """Call `fn(cell)` for all descendants, children before parents, and for this Cell, for example to set weights."""
 
         def visit(cell: Any, done: set[Any]) -> None:
             done.add(cell)
@@ -312,9 +310,7 @@ class Tree:
         return self
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """Iterate over all Parameters with their attribute paths, own ones first; a shared one comes once, at its first
-        path.
-        """
+        """Iterate over all Parameters with their attribute paths, own ones first; a shared one comes once."""
         seen: set[int] = set()
         for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:
             for name, parameter in cell._members():
@@ -372,11 +368,11 @@ class Tree:
 
     @property
     def param_prefix(self) -> str:
-        """The beginning of its own Parameters' names, such as "mid.first", or "" for a Cell without a parent."""
+        """The path of the Cell, with which its Parameters' names begin, such as "mid.first"; "" without a parent."""
         return self._naming.prefix.removesuffix(".")
 
     def update_cell_prefix(self) -> None:
-        """Set `param_prefix` of this Cell and its descendants to their paths from here, without renaming Parameters."""
+        """Set `param_prefix` of this Cell and its descendants to their paths from here; Parameters keep their names."""
         for path, cell in self.cells_and_names():
             cell._naming.prefix = f"{path}." if path else ""
 

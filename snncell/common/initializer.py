@@ -68,7 +68,7 @@ def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
 
 
 def _draw(draw: Any, shape: tuple[int, ...], first: float, second: float) -> Any:
-    """Random numbers; an error in a traced function, because each trace would create a different layer."""
+    """Random numbers; in a traced function this is an error, because each trace would create another layer."""
     if TRACING.trace is not None:
         raise TRACING.trace.made_inside("A layer or Parameter with random initial values")
     return draw(shape, first, second, dtypes.float64).asnumpy()
@@ -205,7 +205,8 @@ class Orthogonal(Initializer):
             raise ShapeError(f"initializer 'orthogonal' needs at least two axes, not shape {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
         q, r = np.linalg.qr(_normal((max(rows, columns), min(rows, columns)), 1.0))
-        # A positive diagonal of r makes the decomposition unique, so that all orthogonal matrices are equally likely.
+        # Signs that make the diagonal of r positive make the decomposition unique, and all orthogonal matrices equally
+        # likely.
         q = q * np.sign(np.diag(r))
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
@@ -308,7 +309,7 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
     Args:
         init: a name ("zeros", "ones", "normal", "uniform", "xavier_uniform", "xavier_normal", "he_uniform",
-            "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"; another one is an
+            "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"; any other name is an
             ArgumentError), an `Initializer`, a number, or a Tensor, which must have the shape.
         shape, dtype: the shape and dtype of the result.
     """

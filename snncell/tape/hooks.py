@@ -165,7 +165,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
 
 
 def call_outside(hook: Hook) -> Hook:
-    """Wrap a hook on an argument of a compiled function, so that its errors say that it runs outside of the function."""
+    """Wrap a hook on an argument of a compiled function: its errors say that it runs outside of the function."""
 
     def call(gradient: Tensor) -> Any:
         try:

@@ -370,7 +370,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def place_array(array: np.ndarray[Any, Any]) -> Any:
-    """Move an array to the device of new Tensors. In a trace it stays on the host, because plans move their constants."""
+    """Move an array to the device of new Tensors. In a trace it stays, because a plan moves its constants itself."""
     traced = TRACING.trace is not None and not TRACING.trace.eager
     return array if traced or current_space() is HOST else move_to_space(array, current_space())
 
