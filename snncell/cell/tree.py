@@ -297,7 +297,7 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for all descendants, children before parents, and for this Cell, for example to set weights."""
+        """Call `fn(cell)` for all descendants, children before parents, then for this Cell, e.g. to set weights."""
 
         def visit(cell: Any, done: set[Any]) -> None:
             done.add(cell)

@@ -4,8 +4,8 @@
     groups: [exp, *2]  [dot]  [sum]  [-]
 
 Values that pass between two instructions of a group stay in registers. A product is its own group. `b - s` cannot be
-fused into the loop of `sum(b)`, because s is complete only when that loop has ended. A loop over another shape cannot
-be fused either. Then `side_by_side` moves small loops next to each other, because neighbours become one launch.
+fused into the loop of `sum(b)`, because s is complete only when that loop has ended. Instructions over another shape
+cannot be fused either. Then `side_by_side` moves small loops next to each other, because neighbours become one launch.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def fuse(program: Program) -> list[FusionGroup]:
     the same shape, and if each input of the instruction is computed before the group or in it. It must also read or
     compute an operand of the instruction, unless it is a loop over a single element.
 
-    Then each loop is merged into the first loop that uses one of its results, if this is legal, because the first phase
-    never moves an instruction to a later group. Finally, a loop recomputes a Value that it would read, if the loop then
-    moves fewer bytes.
+    Then each loop is merged into the first loop that uses one of its results, if this is legal. Finally, loops
+    recompute a Value instead of reading it, if they then move fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value
@@ -95,8 +94,9 @@ def fuse(program: Program) -> list[FusionGroup]:
 
 
 def _merge_into_users(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
-    """Merge each group into the first group that uses one of its results, if that is legal."""
-    # Merge it only into the first user, because a group must run before all of its users.
+    """Merge each group into the first group that uses one of its results, if that is legal; into no later group,
+    because it must run before all of its users.
+    """
     later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside
@@ -115,9 +115,9 @@ def _merge_into_users(groups: list[FusionGroup], reduced: set[Value]) -> list[Fu
 
 
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
-    """Rematerialise a Value in the loops that read it, if its operands have fewer bytes.
-    For example, one loop computes x - mean and sums its squares, and a later loop needs x - mean again. If it reads x
-    as well, one subtraction is cheaper than a write and a read.
+    """Rematerialise a Value in the loops that read it, if its operands have fewer bytes. For example, one loop computes
+    x - mean and sums its squares, and a later loop reads x and needs x - mean, too. A second subtraction is cheaper
+    than a write and a read.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
@@ -142,7 +142,6 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
                 for x in more:
                     readers.setdefault(x, []).append(host)
             group.writes.remove(value)
-            # Eliminate dead code.
             group.instructions = leading_to(group.instructions, group.writes)
             used = values_in(*group.instructions)
             group.reads = [x for x in group.reads if x in used]
@@ -150,7 +149,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
 
 
 def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
-    """The cheap instructions that recompute a Value from its loop's inputs and outputs, bit for bit; [] if none."""
+    """At most RECIPE cheap instructions that recompute a Value from its loop's inputs and outputs, or []."""
     if group.shape is None:
         return []
     instructions: list[Instruction] = []
@@ -176,7 +175,7 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     return sizes
 
 
-# A loop that moves more bytes is not delayed, because its operands would be evicted from the cache.
+# A loop that moves more bytes is not moved to a later place, because its operands would be evicted from the cache.
 WAITING_BYTES = 1 << 20
 
 

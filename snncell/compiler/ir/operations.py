@@ -49,11 +49,16 @@ class FusibleOperation(Primitive):
 
 
 class Elementwise(FusibleOperation):
-    """An operation in which each output element is a formula of the broadcast inputs' elements.
-    The formula is a function with one statement, the `return` of an expression. The dtype rule: "same": operands are
-    converted to one dtype, which is also the result's. "float": like "same", but integers become float32. "whole": like
-    "same", but integers are kept. "compare": the result is bool. "test": like "compare", but integers become float32.
-    "logical": all dtypes are bool. "select": the first operand is bool, and the others are converted to one dtype.
+    """An operation in which each output element is a formula of the broadcast inputs' elements. The formula is a
+    function with one statement, the `return` of an expression. The dtype rule is one of these:
+
+    same      operands are converted to one dtype, which is also the result's
+    float     like "same", but integers become float32
+    whole     like "same", but integers are kept
+    compare   the result is bool
+    test      like "compare", but integers become float32
+    logical   all dtypes are bool
+    select    the first operand is bool, and the others are converted to one dtype
     """
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
@@ -63,7 +68,7 @@ class Elementwise(FusibleOperation):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
-        # For each literal cast and target, the expression with OPERAND0, OPERAND1, ... for the arguments.
+        # By (cast of literals, target): the expression with OPERAND0, OPERAND1, ... for the arguments.
         self._templates: dict[tuple[str, bool], str] = {}
         self.integer_loops = True  # True if a generated loop may compute it on integers
         self.of_complex: Elementwise | None = None  # the operation that replaces it on the GPU for complex operands
@@ -74,8 +79,7 @@ class Elementwise(FusibleOperation):
         return inspect.signature(self.formula)
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
-        """Shapes that do not broadcast are the most common error, so check them first."""
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError):  # in most cases, shapes do not broadcast
             try:
                 broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])
             except ShapeError as mismatch:
@@ -131,14 +135,14 @@ class Elementwise(FusibleOperation):
         return [argument.arg for argument in function.args.args], returns[0].value
 
     def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
-        """The formula on `operands`, with numbers cast by `literal`, and functions named by `names` (LOOP or CUDA)."""
+        """The formula on `operands`, with literals cast by `literal`, and functions named by `names` (LOOP or CUDA)."""
         key = (literal, names is LOOP)
         if key not in self._templates:
             arguments, body = self._parsed
             slots = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
             # A copy: the transformer changes the tree it walks.
             self._templates[key] = ast.unparse(_Fill(slots, literal, names).visit(copy.deepcopy(body)))
-        # One substitution for all operands, so that the text of an operand is never substituted itself.
+        # Substitute all operands at once, because the text of an operand must not be substituted itself.
         return _OPERAND.sub(lambda match: operands[int(match[1])], self._templates[key])
 
 
@@ -269,7 +273,7 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
 
 
 class _Fill(ast.NodeTransformer):
-    """Substitutes operands for a formula's arguments and a target's functions for its calls, and casts its literals."""
+    """Puts operands and a target's functions into a formula, and casts its literals."""
 
     def __init__(self, operands: dict[str, str], literal: str, names: dict[str, str]) -> None:
         self.operands = operands
@@ -305,7 +309,7 @@ def _expression(text: str) -> ast.expr:
 
 
 class ViewOperation(Primitive):
-    """The same elements in another shape or order, copied only if no strides describe the result."""
+    """The same elements in another shape or order; copied only if strides cannot express the result."""
 
     as_stored = EVERYWHERE
     view = selects = additive = True

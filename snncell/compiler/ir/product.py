@@ -1,10 +1,10 @@
-"""Matrix products and convolutions. Each is one instruction until it runs, whatever axes its operands have.
+"""Matrix products and convolutions. Each is one instruction until it runs, for any number of axes of its operands.
 
     Dot          (..., k), (k, m) -> (..., m)        a layer
     Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
 
-Passes look for products and for their operands. If a product were a reshape to two axes, a matrix product and a reshape
-back, passes would have to match all three instructions. In the backward pass they would have to match a transpose, too.
+So passes find a product and its operands in one instruction. Otherwise they would have to match a reshape to two axes,
+a matrix product and a reshape back, and in the backward pass a transpose, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ class Product(Primitive):
         return [f"{_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each element of the first operand and column of the second."""
         return float(2.0 * used * math.prod(outputs[0].shape) * inputs[0].shape[-1])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
@@ -122,7 +121,6 @@ class Dot(Product):
         return (*x[:-1], y[1])
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """One product for all steps, if they share the matrix."""
         x, y = arrays
         if not varying[1]:
             return self._product(x, y)
@@ -130,7 +128,6 @@ class Dot(Product):
         return steps.reshape(len(y), *x.shape[int(varying[0]) : -1], y.shape[-1])
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """If both operands have steps, the sum over time is part of the product."""
         x, y = arrays
         if not all(varying) or x.ndim != 3:
             return super().summed(arrays, varying, attrs)
@@ -140,9 +137,8 @@ class Dot(Product):
 
 
 class Contraction(Product):
-    """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
-    It is the gradient of the matrix of `Dot`. If `turned`, its result is transposed, (m, k). This is the gradient of a
-    matrix w in `Dot(x, w.T)`.
+    """The product x.T @ y of rows: (..., k) and (..., m) give (k, m), summed over the leading axes. It is the gradient
+    of the matrix of `Dot`. If `turned`, the result is transposed, (m, k), as the gradient of w in `Dot(x, w.T)`.
     """
 
     by_columns = True
@@ -165,14 +161,12 @@ class Contraction(Product):
         return (y[-1], x[-1]) if self.turned else (x[-1], y[-1])
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """A contraction within each step."""
         x, y = (_rows_of_steps(a) if varies else as_rows(a) for a, varies in zip(arrays, varying, strict=True))
         if self.turned:
             (x, y), varying = (y, x), varying[::-1]
         return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """If both operands have steps, time is one more leading axis."""
         return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
 
 
@@ -199,9 +193,9 @@ def _product_of_events(
 
 
 class ProductOfEvents(EventOperation):
-    """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows. In a
-    loop, each step multiplies its slice of `x`, but the event lists cover all steps. Therefore the product runs once,
-    for all steps together. Only kernels that gather or scatter read the events of one step from these lists.
+    """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows. The
+    event lists cover all steps of a loop, so the product runs once, for all steps together. Only kernels that gather or
+    scatter read the events of one step from these lists.
     """
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
@@ -214,7 +208,7 @@ class ProductOfEvents(EventOperation):
         return _density(x), known
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """One product for all steps. If `by_columns`, the product is the sum of the products of all steps."""
+        """One product for all steps. If `by_columns`, it is the sum of the products of all steps."""
         return self.evaluate(*arrays, **attrs)
 
     summed = over_time
@@ -306,7 +300,6 @@ class BilinearOperation(Primitive):
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The results of all steps, in one convolution if the weight is the same at each step."""
         if self.batched == tuple(varying) and not all(varying):
             x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
             steps = len(arrays[varying.index(True)])

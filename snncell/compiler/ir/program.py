@@ -75,8 +75,8 @@ def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Ins
 
 
 def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
-    """Rename Values in the inputs of instructions, in the outputs and in the writes to Parameters. If a pass drops an
-    instruction, it must map each result to the Value that replaces it. This Value must not be replaced itself.
+    """Rename Values in the inputs of instructions, in the outputs and in the writes to Parameters. `replaced` maps each
+    result of a dropped instruction to the Value that replaces it. This Value must not be replaced itself.
     """
     if not replaced:
         return program
@@ -103,9 +103,7 @@ def _instruction_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """The Program of a finished trace. It begins with the instructions `before`. It excludes those that compute `known`
-    Values, because these are inputs.
-    """
+    """The Program of a finished trace, after the instructions `before`; `known` Values are inputs, not computed."""
     inputs = [*trace.inputs, *(value for _, value in trace.captures.values())]
     own = [one for one in trace.instructions if not any(out in known for out in one.outputs)]
     constants = list(trace.constants.values())
@@ -128,7 +126,7 @@ def bytes_of(value: Value) -> int:
 
 
 def operations_in(instructions: Iterable[Instruction], used: float = 1.0) -> float:
-    """Count multiplications and additions; `used` is the share of their first operands that products compute with."""
+    """The number of multiplications and additions; products compute with the share `used` of their first operand."""
     return sum(one.op.operations(one.inputs, one.outputs, one.attrs, used) for one in instructions)
 
 
@@ -157,13 +155,13 @@ def find_used_values(program: Program) -> set[Value]:
 
 
 def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """The Values that instructions and results use, and that neither the instructions nor `own` define."""
+    """The Values that instructions use, or that are `results`, and that neither the instructions nor `own` define."""
     inside = {*own, *results_of(*instructions)}
     return list(dict.fromkeys(x for x in (*values_in(*instructions), *results) if x not in inside))
 
 
 def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]]:
-    """The Values that die after each group (an object with `reads` and `writes`), by a liveness scan."""
+    """Liveness analysis: the Values that die after each group (an object with `reads` and `writes`)."""
     live = set(results)
     dying: list[list[Value]] = []
     for instruction in reversed(instructions):
@@ -182,7 +180,7 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
         operands = [known[x] if isinstance(x, Value) else x for x in instruction.inputs]
         out = instruction.op.bind(*operands, **instruction.attrs)
         known.update(zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True))
-    # Before the writes, because an output that is a Parameter's Value is its old value.
+    # Copy outputs before the writes, because a Parameter among them has its old value.
     results = [snapshot(known[value]) for value in program.outputs]
     assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
     return results
@@ -219,8 +217,8 @@ class Body:
     def program(self) -> Program:
         """The step as a Program, as it was traced."""
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
-        # The trace of a backward step includes the forward step. A Value that the forward step has stored is an input
-        # here, so the instruction that computed it is not part of the Program.
+        # The trace of a backward step includes the forward step. A stored Value of the forward step is an input here,
+        # so the instruction that computed it is not part of the Program.
         outputs = [self.trace.lift(out) for out in self.outs]
         program = program_of_trace(self.trace, outputs, self.fused_producers, set(inputs))
         instructions = [*program.instructions, *self.fused_users]
@@ -283,11 +281,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """Rematerialisation of states between checkpoints: the backward pass reruns the forward step, one segment (the
-    steps from one checkpoint to the next) at a time.
-    """
+    """Rematerialisation of states between checkpoints: the backward pass reruns the forward step by segments."""
 
-    interval: int  # steps from one checkpoint to the next
+    interval: int  # the steps of a segment, from one checkpoint to the next
     forward: Body  # the step that runs again
 
 

@@ -2,8 +2,8 @@
 
 `snncell.explain_passes` shows a Program after each pass, then the step of each of its loops. The docstring of a pass
 has an example, the reason why it pays, and the conditions under which it is legal. The CANONICAL passes run as soon as
-a trace is complete. The other passes of PROGRAM_PASSES run when a plan is made, because they depend on the device. The
-saved values of a body are chosen when it is traced, and its instructions are placed when its loop is scheduled.
+a trace is complete, and the other PROGRAM_PASSES when a plan is made, because they depend on the device.
+`rematerialise` runs when the body of a loop has been traced, and all BODY_PASSES when the loop is scheduled.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def optimise(program: Program, space: Space = HOST) -> Program:
 
 
 def choose_saved(body: Body) -> Body:
-    """The body with the saved values for its backward step as additional outputs."""
+    """The body with the values that its backward step needs as additional outputs."""
     step = transform(BODY_PASSES[:1], body.program()).step
     assert step is not None  # `Body.program` sets it
     return step.body

@@ -39,8 +39,8 @@ def fuse_into_loops(program: Program) -> Program:
     For example, a bias added before a neuron, the gradient of a factor, or a mean over time would each read and write a
     whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into all loops that
     read its sequence, if each of them is a single kernel, because then the sequence is not written to memory. A cheap
-    producer is also fused if some of its users are elementwise instructions; they compute the producer again. A
-    backward loop of `checkpoint_every`, which recomputes states, only gets sums.
+    producer is also fused if other users are elementwise instructions, which compute it again. Only sums are fused into
+    a backward loop of `checkpoint_every`, which recomputes states.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -51,9 +51,8 @@ def fuse_into_loops(program: Program) -> Program:
 
 
 def _fuse_producers(program: Program) -> Program:
-    """Fuse elementwise instructions into the loops that read their results, if each user is a kernel without recomputed
-    states, or is fused too. If the instruction is cheap, one such user is enough, and the others may be recomputing
-    kernels or elementwise instructions.
+    """Fuse elementwise instructions into the loops that read their results, if each user is a kernel that recomputes no
+    states, or is fused too. For a cheap instruction, one such user is enough, if the others are kernels or elementwise.
     """
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
@@ -77,7 +76,7 @@ def _fuse_producers(program: Program) -> Program:
 
 
 def _is_read_by_kernels(sequence: Value, users: Users) -> bool:
-    """True if all users are kernels or elementwise instructions. Only recomputing kernels then need it in memory."""
+    """True if all users are kernels or elementwise instructions, so that only recomputing kernels need it in memory."""
     return all(user is not None and (is_elementwise(user) or is_kernel(user)) for user in users[sequence])
 
 
@@ -122,8 +121,8 @@ def _with_producers(
     # The search started at the loop and found the last producer first. Restore the order of the Program.
     fused.sort(key=lambda numbered: numbered[0])
     larger = enlarge_loop(instruction, [inside for _, inside in fused], xs, consts)
-    # In a kernel with products, a block consists of rows, so all Values must have the same number of rows. If the fused
-    # Values have another number, the enlarged loop is not a kernel: keep the original loop.
+    # In a kernel with products, all Values must have the same number of rows. If the fused Values have another number,
+    # the enlarged loop is not a kernel: keep the original loop.
     return larger if is_kernel(larger) else instruction
 
 
@@ -135,8 +134,8 @@ def enlarge_loop(
     outputs: Sequence[Value] | None = None,
     **changes: Any,
 ) -> Instruction:
-    """The loop with `producers` before its step. `xs` and `consts` are pairs (outer Value, Tensor of the body);
-    `outputs` and `changes` replace its results and other fields of its body.
+    """The loop with `producers` before its step. `xs` and `consts` are pairs (outer Value, Tensor of the body).
+    `outputs` replaces the results of the loop, and `changes` other fields of its body.
     """
     body = loop_of(instruction).body
     producers = [*producers, *body.fused_producers]
@@ -151,10 +150,10 @@ def enlarge_loop(
 def _fuse_users(program: Program) -> Program:
     """Fuse elementwise instructions on the results of a loop into the loop, if less memory is then read and written.
 
-    An instruction is fused in two cases. In the first case its result is not stored, because it is only summed over
-    time, as in the gradient of a factor, or only read by fused instructions. In the second case its result is stored.
-    It is then fused only if no value of the loop that it reads must be stored as well. For example, if s is only used
-    in s * 2 and s * 3 - 1, the loop stores these two sequences instead of s. Before, s was written once and read again.
+    An instruction is fused if its result is not stored, because it is only summed over time, as in the gradient of a
+    factor, or only read by fused instructions. If its result is stored, it is fused only if no value of the loop that
+    it reads must be stored as well. For example, if s is only used in s * 2 and s * 3 - 1, the loop stores these two
+    sequences instead of s, which was written once and read again.
     """
     users = users_of(program)
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}

@@ -1,6 +1,4 @@
-"""Passes over the bodies of loops: `rematerialise` chooses the values to save, `hoist` moves instructions out of a
-loop.
-"""
+"""Passes over the bodies of loops: rematerialisation chooses the values to save, hoisting moves instructions out."""
 
 from __future__ import annotations
 
@@ -247,8 +245,8 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Select the instructions that the loop needs and that do not depend on states: they run before it, for all steps.
-    Elementwise instructions are among them only if they compute operands of the others.
+    """Select the instructions that run before the loop, for all steps: the loop needs them, and they do not depend on
+    states. Elementwise instructions are among them only if they compute operands of the others.
     """
     stateful = set(carried)  # Values that depend on a state, or on an instruction without a rule for sequences
     candidates: list[Instruction] = []

@@ -125,8 +125,8 @@ def narrow_to_bytes(program: Program) -> Program:
         if isinstance(instruction.op, LoopOperation):
             instructions.append(_with_byte_results(_with_byte_sequences(instruction, narrow), chosen, narrow))
         elif casts_bytes(instruction) and instruction.outputs[0] in chosen:
-            # The result of the cast was contiguous, but its operand may not be, as for batch-first data. `CONTIGUOUS`
-            # copies the operand only in this case.
+            # The result of a cast is contiguous, but its operand may not be, as for batch-first data. Only then
+            # `CONTIGUOUS` makes a copy.
             (x,) = instruction.inputs
             narrow[instruction.outputs[0]] = rows = Value(x.trace, x.shape, x.dtype)
             instructions.append(with_inputs(instruction, [x], [rows], CONTIGUOUS, {}))
@@ -166,16 +166,15 @@ class _Choice:
             step, body = self._step_of(maker), loop_of(maker).body
             after, ys = step.outputs[: len(body.after)], step.outputs[len(body.after) :][: len(body.ys)]
             y = ys[maker.outputs.index(x) - len(after)]
-            # Bytes save nothing if the loop also stores the same numbers as floats. There are two such cases. The loop
-            # returns the Value twice, or it returns the states before each step and the states after each step,
-            # because these two sequences share one array.
+            # Bytes save nothing if the loop also stores the same numbers as floats: if it returns the Value twice, or
+            # if it returns the states before and after each step, because these two sequences share one array.
             states = {last for first, last in zip(step.inputs, after, strict=False) if first in ys}
             return ys.count(y) == 1 and y not in states and y in makers_in(step)
         if maker.op.selects:
             return x is maker.outputs[0] and all(
                 operand in chosen for operand in values_in(maker) if is_float(operand.dtype)
             )
-        # If only instructions of fused groups read it, it is probably in the same group, and never stored.
+        # If only instructions of fused groups read x, x is probably in the same group, and never stored.
         return is_elementwise(maker) and any(y is None or loop_shape(y) is None for y in self.users[x])
 
     def _can_read_bytes(self, user: Instruction | None, x: Value, chosen: set[Value]) -> bool:

@@ -89,9 +89,9 @@ def share_event_lists(program: Program) -> Program:
         before: y = dot(s, w); ...; dw = contraction(s, dy)
         after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
 
-    A matrix with a single product has nothing to share, and BLAS multiplies matrices that are too small for
-    event-driven products (`kernels/products/matmul.py`). However, a matrix cast from bytes gets a list even for a
-    single product. With it, `narrow_to_bytes` finds the events in the bytes and removes the cast.
+    A matrix with a single product needs no shared list. However, if it was cast from bytes, it gets one: then
+    `narrow_to_bytes` finds the events in the bytes and removes the cast. BLAS multiplies matrices that are too small
+    for event-driven products (`kernels/products/matmul.py`).
     """
     limits: dict[Value, list[float]] = {}
     for instruction in program.instructions:
@@ -178,7 +178,7 @@ def _may_gather(instruction: Instruction, users: Users) -> bool:
 
 
 def _with_gathers(instruction: Instruction, gathers: dict[Value, Instruction]) -> Instruction:
-    """The loop after fusion of the products x @ w that it reads. It reads x and w instead of the sequence x @ w."""
+    """The loop with the products x @ w that it reads. It reads x and w instead of the sequence x @ w."""
     body = loop_of(instruction).body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
@@ -208,9 +208,7 @@ def _may_scatter(instruction: Instruction, users: Users) -> bool:
 def _with_scatters(
     instruction: Instruction, scatters: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
-    """The loop after fusion of the products x.T @ y, where y is one of its results. In the loop they are sums over time
-    (see `multiply_in_loops`).
-    """
+    """The loop with the products x.T @ y of its results y, as sums over time (see `multiply_in_loops`)."""
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not is_kernel(instruction):
         return instruction
@@ -222,7 +220,7 @@ def _with_scatters(
     inside: list[Instruction] = []
     for value, y in list(stored):
         product = scatters.get(value)
-        # The other operands (the events of the layer's input) must be computed before the loop.
+        # The other operands, the events of the layer's input, must be computed before the loop.
         if product is None or any(order.get(x, -1) > own for x in product.inputs[:-1]) or value.shape[1:] != y.shape:
             continue
         x, *lists, _ = product.inputs

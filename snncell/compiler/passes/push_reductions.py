@@ -6,11 +6,11 @@
     conv(broadcast(x), w)         ->  broadcast(conv(x, w))          an image that is shown at every step
     conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
-A convolution of a sequence is preceded by a reshape (T, B, ...) -> (T B, ...) and followed by its inverse; the pass
-sees through both. For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes
-the spikes, and the next pass, `fuse_into_loops`, fuses it into this loop. Results are the same up to rounding, so the
-pass applies to floats only, without float16 and bfloat16, in which a sum over time can overflow or lose digits. It also
-skips products with another user, which needs the full product.
+For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and
+`fuse_into_loops` fuses it into this loop. A convolution of a sequence stands between a reshape (T, B, ...) ->
+(T B, ...) and its inverse, which the rules match, too. Results are the same up to rounding. So the pass applies to
+floats only, but not to float16 and bfloat16, in which a sum over time can overflow or lose digits. It skips products
+with another user, who needs the full product.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class _Pusher:
             return None
         source: Value = maker.inputs[0]
         if len(source.shape) == len(x.shape):
-            # The gradient of a sum over time is a reshape to (1, ...) and a broadcast. Reuse the operation of this
-            # reshape, because passes do not know operations by name and cannot create one.
+            # The gradient of a sum over time is a reshape to (1, ...) and a broadcast. Use the operation of this
+            # reshape for the new one, because passes cannot create operations by name.
             reshape = self.makers.get(source)
             if source.shape[0] != 1 or reshape is None or not isinstance(reshape.op, Reshape):
                 return None

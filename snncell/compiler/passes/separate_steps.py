@@ -59,8 +59,8 @@ def _separate_after_loops(program: Program) -> Program:
     merge: Instruction | None = None
 
     def add(number: int, instruction: Instruction, early: bool = False) -> None:
-        # Views, and `early` instructions, come directly after their operands: a loop may read their results, and it can
-        # read only Values that are computed before it.
+        # Views and `early` instructions come directly after their operands, because a loop that reads their results may
+        # follow.
         if early or instruction.op.view:
             number = max([place.get(x, -1) for x in values_in(instruction)], default=-1)
         numbered.append((number, instruction))
@@ -202,7 +202,7 @@ def _cut_producers(
 
 
 def _read_small_operands(instruction: Instruction, makers: dict[Value, Instruction]) -> Instruction:
-    """The instruction without broadcasts of its operands, because a broadcast that is reshaped would be a copy."""
+    """The instruction without broadcasts of its operands, because the reshape of a broadcast would be a copy."""
     first, *rest = without_broadcasts(instruction, makers)
     return instruction if rest else first
 

@@ -4,9 +4,9 @@
     after:  a = exp(x);                                          return mul(a, a)
 
 All of these passes keep the bits of every result. In a canonical Program, exactly one instruction computes an
-expression, and the users of its Value are all the users of the expression. Other passes rely on that. The order of the
-canonical passes matters, because a merged instruction leaves a dead result. `turn_contractions` runs after common
-subexpression elimination, when only one of several equal transposes is left.
+expression, so the users of its Value are all the users of the expression. Other passes rely on this property. The order
+of the canonical passes matters: dead code is eliminated last, because a merged instruction leaves a dead result, and
+`turn_contractions` must see only one of several equal transposes.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def drop_identities(program: Program) -> Program:
         before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
         after:  y = exp(x)
 
-    Such instructions come from code for the general case: one `bprop` negates a gradient, and the next one negates it
-    again. Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A number can be a literal 1.0 or a time
-    constant that is 1.0 at present, and a Program does not distinguish them. If the pass dropped `x * 1.0`, a new value
-    of the constant would need another kernel. As it is kept, the new value is only another argument.
+    For example, one `bprop` negates a gradient, and the next one negates it again. Identities of numbers, such as
+    `x * 1.0` and `x - 0.0`, are kept. The number can be a constant that a user changes later, for example a scale that
+    decays from 1.0. Without the instruction, the next value would need another kernel; with it, the value is only
+    another argument.
     """
     replaced: dict[Value, Value] = {}
     makers: dict[Value, Instruction] = {}
@@ -118,8 +118,8 @@ def drop_broadcasts(program: Program) -> Program:
         after:  y = sub(x, mean)                                         y = broadcast_to(exp(a), shape)
 
     The `bprop` of a sum broadcasts the gradient to the shape of the operand. A generated loop would copy this view to
-    memory, element by element. A loop over time that contains the broadcast reads the source without a copy. Therefore
-    this pass runs after fusion into loops, and drops only the broadcasts that remain.
+    memory, element by element. A loop over time that contains the broadcast makes no copy, so this pass runs after
+    fusion into loops, and drops only the broadcasts that remain.
     """
     makers: dict[Value, Instruction] = {}
     instructions: list[Instruction] = []
@@ -131,9 +131,7 @@ def drop_broadcasts(program: Program) -> Program:
 
 
 def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> list[Instruction]:
-    """An elementwise instruction that reads the sources of its broadcast operands. If its result is then too small, a
-    broadcast of the result follows.
-    """
+    """An elementwise instruction on the sources of its broadcast operands; a broadcast follows if it is too small."""
     if not isinstance(instruction.op, Elementwise):
         return [instruction]
     makers_of_inputs = [makers.get(x) if isinstance(x, Value) else None for x in instruction.inputs]
@@ -171,10 +169,9 @@ def fold_constants(program: Program) -> Program:
         before: c = constant; d = exp(c); y = mul(x, d)
         after:  d = constant; y = mul(x, d)
 
-    A folded result stays in memory as long as the Program, so instructions with more than FOLDED_BYTES of results are
-    not folded. Constants on the device are not folded either, because they would be evaluated during compilation.
-    Instructions without a constant operand, such as `zeros(shape)`, are not folded, because they read no memory.
-    Operations that communicate with other processes must run each time.
+    Not folded are: instructions with more than FOLDED_BYTES of results, because these stay in memory as long as the
+    Program; instructions on the device, because compilation should not run there; instructions without a constant
+    operand, such as `zeros(shape)`, because they read no memory; and communication with other processes.
     """
     known = {value: array for array, value in program.constants}
     instructions, constants = [], list(program.constants)
@@ -203,8 +200,8 @@ def turn_contractions(program: Program) -> Program:
         before: c = contraction(x, dy); dw = transpose(c)
         after:  dw = transposed contraction(x, dy)
 
-    Both contractions take the same time, so the transpose is saved. For example, the weight gradient of a layer
-    `x @ w.T` has this form. A contraction with another user is kept.
+    For example, the weight gradient of a layer `x @ w.T` has this form. Both contractions take the same time, so the
+    transpose is saved. A contraction with another user is kept.
     """
     if not any(isinstance(instruction.op, Contraction) for instruction in program.instructions):
         return program
@@ -256,9 +253,9 @@ def begin_early(program: Program) -> Program:
         before: d1 = d2 @ w2.T; g2 = x2.T @ d2; g1 = x1.T @ d1; send(g2); send(g1)
         after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
 
-    This pays if the operation runs in the background while later instructions run, for example an exchange with other
-    processes. It has two costs. Instructions before and after the operation are no longer fused, and values that the
-    other instructions need stay in memory longer.
+    This pays if the operation runs in the background, for example an exchange with other processes. It has two costs:
+    instructions before and after the operation are no longer fused, and values for later instructions stay in memory
+    longer.
     """
     maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
     order: dict[int, None] = {}  # numbers of instructions
