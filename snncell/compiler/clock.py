@@ -1,7 +1,7 @@
 """Clocks around the launches of a plan: a copy of the plan that notes when each launch begins and ends.
 
-The plan itself stays as it is, so a step that is not profiled runs no code of this file. A loop over time is timed from
-the inside, too: products of all steps before and after its kernel, or the launches of each step.
+The plan itself stays as it is, so a step that is not profiled runs no code of this file. Inside of a loop over time,
+there are clocks around the products of all steps before and after its kernel, or around the launches of each step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from snncell.tape.tracing import Instruction
 
 @dataclass
 class TimedLaunch:
-    """A launch with its clock: the instructions that it runs, and the densities of events that it has met."""
+    """A launch with a clock: the instructions that it runs, and the densities of events in its operands."""
 
     name: str
     instructions: Sequence[Instruction]
@@ -57,7 +57,7 @@ class TimedLaunch:
         return self.density or 0.0 if self.paths == {"events"} else 1.0
 
     def operations(self, used: float) -> float:
-        """Multiplications and additions, if products use this share of their first operands."""
+        """The multiplications and additions, if products use this share of their first operands."""
         return self.times * operations_in(self.instructions, used)
 
     def look(self, density: float, events: bool) -> None:
@@ -86,7 +86,7 @@ class TimedPlan:
         self.plan = self._copy_with_clocks(plan, None, 1)
 
     def wait(self) -> None:
-        """Wait until the device is done; on the host all is done."""
+        """Wait for the launches on the device; those on the host are complete."""
         if not self.on_host:
             runtime().synchronize()
 
@@ -117,7 +117,7 @@ class TimedPlan:
         return self._numbers[key]
 
     def _copy_with_clocks(self, plan: Plan, parent: int | None, times: int) -> Plan:
-        """Copy a plan with a clock around each launch. A step runs the plan `times` times."""
+        """Copy a plan, which a step runs `times` times, with a clock around each launch."""
         copied = copy.copy(plan)
         copied.runs = [self._put_clock(run, parent, times) for run in plan.runs]
         copied.graph = None  # a CUDA graph has no launches that could be timed

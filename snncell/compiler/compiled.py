@@ -3,8 +3,8 @@
     forward(x, w)           -> y, residuals       residuals: Values of forward that backward reads
     backward(dy, residuals) -> dx, dw
 
-If gradients are taken through a function from outside, the function is traced under a tape. The backward pass over this
-tape is traced into a second Program. It reads Values of the forward pass. The forward Program returns these Values as
+If gradients are taken through the function from outside, it is traced under a tape, and the backward pass over this
+tape is traced into a second Program. The forward Program returns the Values that the backward Program reads as
 residuals, so nothing is computed twice. The backward pass is traced under a tape too, for gradients of any order.
 """
 
@@ -60,7 +60,7 @@ class TracedVjp:
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
         captured = [tensor for tensor, _ in trace.captures.values()]
         self.inputs = [*arguments, *captured, *of_parameters]
-        # In reverse order, so that the first of several inputs in one place wins, as in `pullback(..., once=True)`.
+        # In reverse order: of several inputs with the same `_place` the first wins, as in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date  # True if the traced Python state is unchanged
         self.smooth = CHECKING.smooth
@@ -71,9 +71,7 @@ class TracedVjp:
         self._dependencies: list[Dependencies] = []  # of backward passes, which may call other Cells than the forward
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
-        """Run the function. If a tape records, add one entry to it, with the traced backward pass. `events` gets the
-        notes of this run.
-        """
+        """Run the function, on a recording tape as one entry; `events` gets the events of this run for monitors."""
         if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
         orders = RECORDING.tape.depth
@@ -102,17 +100,17 @@ class TracedVjp:
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
-        """The Values that the forward returns for `orders` orders; a higher order includes those of lower ones."""
+        """The residuals of the forward Program for gradients of up to `orders` orders."""
         with TRACING_LOCK:
             while len(self._residuals) < orders:
                 known = self._residuals[-1] if self._residuals else []
                 try:
-                    # Append only when complete: a trace that raises, or is interrupted, is then repeated.
+                    # Append only when complete, so that a trace that raises or is interrupted is repeated.
                     self._residuals.append([*known, *self._find_captures(known)])
                 except Exception:
                     if not self._residuals:
                         raise
-                    # A higher order that cannot be traced raises only when it is requested, which may never happen.
+                    # If a higher order cannot be traced, raise only when this gradient is taken, perhaps never.
                     self._residuals.append(known)
         return self._residuals[orders - 1] if orders else []
 
@@ -150,18 +148,18 @@ class TracedVjp:
     def _pull_needed(
         self, values: dict[Any, Tensor], douts: Sequence[Tensor | None], orders: int, events: Events, own: bool = False
     ) -> Sequence[Any]:
-        """As `pull`. `values` has the inputs, results and residuals by their places, but may lack unneeded ones."""
+        """As `pull`, with the inputs, results and residuals that it needs in `values`, by `_place`."""
         positions = [*self.outs, *self.residuals(orders)]
         # The positions of results with a gradient; residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))
         present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
-        # A backward pass that uses a Value as a constant captures it without its place on the tape.
+        # A backward pass that uses a Value as a constant captures it without its entry on the tape.
         values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
         if not values.keys() >= set(map(_place, reverse.captured)):
-            # A loop treats the gradient of an unused output as a constant. It may then hoist other instructions, but
-            # the residuals were chosen for a backward pass without this constant. That pass started from all outputs.
-            # Use it here, with zeros for missing gradients.
+            # A loop treats the gradient of an unused output as a constant, and may then hoist other instructions, which
+            # read other Values. The residuals were chosen for the backward pass from all outputs. Use this one, with
+            # zeros for missing gradients.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [or_zeros(douts[n], positions[n]._data.spec) for n in present]
@@ -179,7 +177,7 @@ class TracedVjp:
     # --- for the gradients of another library, which stores the Tensors itself ----------------------------------------
 
     def stored(self) -> list[Tensor]:
-        """The traced inputs, results and residuals: `backward` takes the Tensors of a run in this order."""
+        """The traced inputs, results and residuals. `backward` takes the Tensors of a run in this order."""
         return [*self.inputs, *self.outs, *self.residuals(1)]
 
     def needed(self) -> list[bool]:
@@ -194,8 +192,8 @@ class TracedVjp:
         return list(self._execute(arguments, 1, own=True))
 
     def backward(self, stored: Sequence[Tensor | None], douts: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Compute gradients of arguments and trainable Parameters from `douts`, each in memory of its own."""
-        pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several in one place wins
+        """The gradients of arguments and trainable Parameters from `douts`, each in memory of its own."""
+        pairs = reversed([*zip(self.stored(), stored, strict=True)])  # the first of several with one `_place` wins
         values = {_place(x): known for x, known in pairs if known is not None}
         return self._pull_needed(values, [*douts, *[None] * len(self.residuals(1))], 1, {}, own=True)
 
@@ -225,7 +223,7 @@ class TracedVjp:
             seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with settings(notes=notes):
-                # No hooks on inputs, because parts of their gradients may come from outside.
+                # Call no hooks on inputs (own=()), because parts of their gradients may come from outside.
                 grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)
@@ -260,14 +258,15 @@ class _Reversed(NamedTuple):
 
 
 def _place(x: Tensor) -> Any:
-    """Identify a Tensor by its Value and its place on the tape, which receives its gradient."""
+    """Identify a Tensor by its Value and by its output of an entry on the tape, which receives its gradient."""
     return x._data, x._entry, x._index
 
 
 class Compiled:
     """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of its Cells.
-    The `leaves` are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if it
-    must be distinguished. `taped` says that gradients are taken through the function from outside.
+
+    The `leaves` are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if the
+    function takes a gradient with respect to it. If `taped`, gradients are taken through the function from outside.
     """
 
     seconds = 0.0  # the time of tracing and compiling, for `snncell.profile`
@@ -283,7 +282,7 @@ class Compiled:
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
         who, roots = f"jit({name})", [fn, *structure.statics(arguments), *structure.classes_in(arguments)]
-        # The state context is the outermost one: it is read without a trace, and random draws are known at the end.
+        # The state context is the outermost, because it reads the state without a trace, and at the end random draws.
         with (
             state_read_by(roots, who) as state,
             settings(trace=trace, notes=notes),
@@ -357,8 +356,8 @@ class Compiled:
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
-    """Remove the hooks that a function registers on its own arguments; return them with the arguments' numbers. Each
-    call registers them on the actual arguments, because gradients are complete only outside of the function.
+    """Remove the hooks that a function registers on its arguments; return them with the arguments' numbers. Each call
+    registers them on the actual arguments, because gradients are complete only outside of the function.
     """
     hooks: list[tuple[int, Hook]] = []
     for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):

@@ -84,14 +84,14 @@ def _lines(number: int, launch: PlanEntry, launch_of: dict[Value, int], plan: Pl
         (instruction,) = launch.group.instructions
         head = f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {moved}"
         details = instruction.op.describe(instruction.attrs, plan.space)
-        if plan.space is HOST:  # on the device all are dense
+        if plan.space is HOST:  # on the device all products are dense
             details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
         details = details or [f"no loop: {why_no_loop(instruction)}"]
     return [head, *(f"        {line}" for line in details)]
 
 
 def _boundaries(launch: PlanEntry, launch_of: dict[Value, int], launches: list[PlanEntry]) -> dict[int, str]:
-    """The loops whose results this one reads, and why the two are not fused, by the rules of `fuse`."""
+    """For each loop with a result that this launch reads, the reason why `fuse` has not fused the two."""
     reasons: dict[int, str] = {}
     for value in launch.group.reads:
         number = launch_of.get(value)
@@ -100,7 +100,7 @@ def _boundaries(launch: PlanEntry, launch_of: dict[Value, int], launches: list[P
         other = launches[number - 1].group
         size = len(other.instructions)
         if any(isinstance(x.op, Reduction) and value in x.outputs for x in other.instructions):
-            reasons[number] = "its sum is complete only at the end of that loop"  # the reason that outweighs others
+            reasons[number] = "its sum is complete only at the end of that loop"  # replaces any other reason
             continue
         if other.shape != launch.group.shape:
             why = f"it runs over {other.shape}"
@@ -272,9 +272,7 @@ def signature_difference(old: Any, new: Any) -> str:
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Name, source and signature of each device kernel of a Program, except loops that run step by step. You can read
-    and compile the sources without a card.
-    """
+    """Name, source and signature of each device kernel of a Program, without loops that run step by step."""
     for group in fuse(optimise(program, DEVICE)):
         op = group.instructions[0].op
         if isinstance(op, LoopOperation):
@@ -307,7 +305,7 @@ class Direction:
     elsewhere: dict[str, list[str]] = field(default_factory=dict)  # operations in launches of other layers
 
     def words(self) -> str:
-        """All of it in one line."""
+        """The direction in one line."""
         phrases = [f"{n} x {phrase}" if n > 1 else phrase for phrase, n in Counter(self.phrases).items()]
         elsewhere = [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in self.elsewhere.items()]
         loops = [f"{count(self.loops, 'fused loop')} ({count(self.fused, 'operation')})"] if self.loops else []
@@ -326,7 +324,7 @@ class Layer:
     updates: bool = False  # Parameters, after the backward pass
 
     def facts(self) -> dict[str, str]:
-        """The cells of the row by their titles; those without content are left out."""
+        """The cells of the row by their titles, without empty ones."""
         forward = "update" if self.updates and not self.backward.words() else "forward"
         facts = {forward: self.forward.words(), "backward": self.backward.words()}
         arrays = Counter(f"{value.dtype}{list(value.shape)}" for value in self.stored if bytes_of(value))

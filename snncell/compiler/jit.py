@@ -32,9 +32,8 @@ Detail = Literal["layers", "launches", "program"]
 
 
 class JitConfig:
-    """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`: values of the signature, ""
-    for none. snncell accepts them so that MindSpore scripts run unchanged. They have no effect, because it compiles in
-    only one way.
+    """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`, so that MindSpore scripts run
+    unchanged. They have no effect, because there is only one way to compile.
     """
 
     def __init__(
@@ -115,8 +114,8 @@ STORM = 8  # more traces than this of one function are probably a mistake
 
 
 class Jitted:
-    """The result of `jit`, called like the function that it wraps. With more than `limit` signatures, the oldest one is
-    dropped. With a `signature`, arguments must match its Tensors.
+    """The result of `jit`, called like the function that it wraps. It keeps at most `limit` compiled signatures, the
+    newest. With a `signature`, arguments must match its Tensors.
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class Jitted:
 
     def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
         """Raise if the function reads and changes a value at each call, which a trace cannot do."""
-        # A value that is the same after each trace, for example `self.shape = x.shape`, is not a counter.
+        # A value that is the same after each trace, as in `self.shape = x.shape`, is not a counter.
         before, now = outdated.own_changes, compiled.own_changes
         counting = [x.words for spot, x in now.items() if spot in before and not same_value(x.now, before[spot].now)]
         if counting:
@@ -307,8 +306,8 @@ def jit(
         input_signature: example Tensors with the shapes and dtypes of the arguments. Pass a Tensor for a function of
             one argument, else a tuple with one Tensor for each, or None for an argument that may be anything. Arguments
             of other shapes or dtypes raise an error, so that they never cause a new trace.
-        jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect. There is one way to
-            compile, by tracing, and no fallback.
+        jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect, because there is only
+            one way to compile, by tracing, and no fallback.
         dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that
             names the alternative.
     Returns: A callable with the same arguments and results.
@@ -385,7 +384,7 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
 
 
 def as_jitted(who: str, fn: Any, argument: str = "fn") -> Jitted:
-    """Return a jitted function unchanged; compile any other function or Cell. Errors name the caller and argument."""
+    """Return a jitted function unchanged; wrap any other function or Cell. Errors name the caller and argument."""
     if not callable(fn) or isinstance(fn, (Tensor, type)):
         raise TraceError(f"{who}: {argument} must be a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

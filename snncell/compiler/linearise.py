@@ -3,11 +3,11 @@
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The backward step is the backward pass over the step's tape, traced after the step itself. It needs Values
-of the forward step, and rematerialises them from saved Values, here u. The pass `rematerialise` chooses the cheapest
-Values to save. The states of the backward step are the gradients of the step's states. Its loop runs from the last step
-to the first. A backward step is a body like any other, so it has a backward step too. If an outer tape records,
-`find_needed_inputs` finds the additional Values that gradients of higher orders need.
+The backward step is the backward pass over the step's tape, traced after the step itself. Its states are the gradients
+of the step's states, and its loop runs from the last step to the first. It rematerialises Values of the forward step
+from saved Values, here u. The pass `rematerialise` chooses the cheapest Values to save. A backward step is a body like
+any other, so it has a backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values
+that gradients of higher orders need.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body. Its states are the gradients of `float_states`, and its last sequences and constants
-    are the gradients of `seeded`.
+    """The backward step of a body. Its states are the gradients of the body's `float_states`. Its last sequences and
+    constants are the gradients of the outputs in `seeded`.
     """
 
     body: Body
     float_states: list[int]  # the numbers of the forward states that have a gradient
-    seeded: list[int]  # the numbers of the forward outputs whose gradients it gets
+    seeded: list[int]  # the numbers of the forward outputs that have a gradient, without states
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
-    noted: NotedResults  # Tensors that monitors note in it (`tape/hooks.py`), which are its last results
+    noted: NotedResults  # its last results: Tensors that monitors note in it (`tape/hooks.py`)
 
 
 # --- The step ---------------------------------------------------------------------------------------------------------
@@ -59,13 +59,13 @@ def trace_body(
     carried: list[Parameter] = []
     earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python values by the first trace
     while True:
-        # A Parameter that a step writes is a state. The set of written Parameters is known only after a trace, but
-        # reads before the write must be traced as reads of the state. Therefore the step is traced again.
+        # A Parameter that a step writes is a state. The written Parameters are known only after a trace, but reads
+        # before the write must be traced as reads of a state. Therefore the step is traced again.
         with state_read_by([f], who, "each slice" if who == "vmap" else "each step") as state:
             body = _trace_step(f, carry, xs, backwards, who, carried)
         state.include(body.trace.cells)
         state.refuse_leaks(body.trace, who)
-        # A step may store a value for later steps, for example a mask. Then it is traced again, with this value.
+        # A step may store a value for later steps, for example a mask. Then it is traced again, and finds the value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
             raise _make_change_error(who, next(iter(earlier[0].values())).words)
@@ -117,9 +117,9 @@ def _trace_step(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures after the first `known` ones, as outer and inner Tensors; they are loop-invariant."""
+    """The captures (loop-invariant inputs) after the first `known` ones, as outer and inner Tensors."""
     for out in outs:
-        trace.lift(out)  # an output that is an outer Tensor is a capture too
+        trace.lift(out)  # an output from outside is a capture, too
     new = list(trace.captures.values())[known:]
     return [tensor for tensor, _ in new], [wrap(value, tensor._entry, tensor._index) for tensor, value in new]
 
@@ -133,8 +133,8 @@ def save_for_backward(body: Body) -> Body:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
     except Exception:
-        # A bprop may raise although the gradient is never used. So do not raise here: the backward pass, if there is
-        # one, raises the error again. Save the states, from which any backward step can be computed.
+        # Do not raise here, because the gradient may never be taken; if it is, the backward pass raises the error
+        # again. Save the states, from which any backward step can be computed.
         return body.saving_states()
     return choose_saved(replace(body, reverse=reverse))
 
@@ -142,8 +142,9 @@ def save_for_backward(body: Body) -> Body:
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     """Trace the backward step of a body that was traced under a tape.
 
-    `has_dout` is True for each output that receives a gradient; states always do, because their gradient flows from
-    step to step. The backward step rematerialises forward Values from the saved values, or without any from the states.
+    `has_dout` is True for each output that receives a gradient. States always do, because their gradient flows from
+    step to step. The backward step rematerialises forward Values from the saved values or, if there are none, from the
+    states.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
@@ -192,7 +193,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
 
 @contextmanager
 def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
-    """Refuse effects that the trace of a gradient cannot repeat at each step."""
+    """Context manager: refuse effects that the trace of a gradient cannot repeat at each step."""
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:
         yield
@@ -209,9 +210,8 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved.
-
-    For example, a bprop may call a Cell with another bprop. Only the second-order gradient reads the state of that one.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a bprop
+    may call a Cell with another bprop, which only the second-order gradient calls.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
@@ -222,7 +222,7 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """Copy a backward step so that its first sequences are the sequences of the forward step, then the saved values."""
+    """Copy a backward step. Its first sequences become those of the forward step, followed by the saved values."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved
@@ -236,10 +236,9 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
 def find_needed_inputs(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
-    """Find the inputs whose values are needed for gradients of `outs`. The set is empty unless an outer tape records.
+    """The inputs, from `among`, that gradients of `outs` need; empty unless an outer tape records.
 
-    The candidates are the Tensors `among`. The `trace` of a step or of its backward step computes `outs`. Gradients
-    stop at the `given` Tensors.
+    The `trace` of a step or of its backward step computes `outs`. Gradients stop at the `given` Tensors.
     """
     if RECORDING.tape is None:
         return set()
@@ -250,7 +249,7 @@ def find_needed_inputs(
     operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
     if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a user's bprop
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
-        # It is called again, and may read any Value that it has captured from outside of the loop.
+        # The bprop is called again, and may read any Value that it has captured from outside of the loop.
         operands += [value for _, value in trace.captures.values()]
     if any(isinstance(entry.op, LoopOperation) for entry in entries):  # an inner loop may read untaped inputs
         operands += [x._data for x in among if x._entry is None]

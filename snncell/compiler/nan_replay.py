@@ -2,7 +2,7 @@
 
 `set_context(check_finite=True)` checks the results of a loop, which runs as one kernel. If the check fails, the
 function of one time step is called eagerly for each step, with checks of every operation. For a fault in the backward
-pass, the steps are called once more, each on its own tape. Then the backward pass of each tape runs, last step first.
+pass, each step is called again on its own tape, from the last to the first, followed by the backward pass of this tape.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite. The inputs are
-    as many states and sequences as `states` and `sequences` say, then constants. `captured` has the outer Tensors of
-    the constants, so that errors can name Parameters. `douts` has a gradient or None for each last state and result.
+    """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite. `states` and
+    `sequences` are the numbers of such inputs; constants follow. `captured` has the outer Tensors of the constants, so
+    that errors can name Parameters. `douts` has a gradient or None for each last state and result.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:
@@ -140,7 +140,7 @@ def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, 
 
 
 def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
-    """The fault if no replayed step gives NaN, because rounding differs, or because a sum over time overflows."""
+    """The fault for a loop with NaN or inf in a result, although no replayed step gives any."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
     spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
@@ -178,7 +178,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
 def _inputs_of_step(
     loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The inputs of a step; it also resets the Parameters that the step writes to their values before it."""
+    """The inputs of a step. The Parameters that the step writes get their values before the step."""
     own = len(arrays) - len(loop.written)
     for parameter, array in zip(loop.written, arrays[own:], strict=True):
         parameter._data = array
@@ -228,7 +228,7 @@ def _backward(
     """Run the steps of the backward pass with checks."""
     own = len(before[0]) - len(loop.written)
     specs = [(array.shape, array.dtype) for array in before[0][:own]]
-    # Zeros for a missing gradient, because the loop computes with zeros too, and 0 times inf is NaN.
+    # Use zeros for a missing gradient, as the loop does, because 0 times inf is NaN.
     of_states = list(map(or_zeros, douts[:own], specs))
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}

@@ -60,7 +60,7 @@ def run_scan(
     names: Sequence[str] = (),
     events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Trace `f`, run it over the sequences, and return last states and results; `events` gets records for monitors."""
+    """Trace `f`, run it over the sequences, and return last states and results; `events` are those for monitors."""
     with on_device_of(*carry, *xs):  # new arrays of the body are created in the space of its operands
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # a loop without states has no checkpoints
@@ -85,7 +85,7 @@ def run_scan(
 
 
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tuple[Tensor, ...]]:
-    """The scan of a loop, run or traced; on a tape it also stores the values that its backward pass needs."""
+    """The scan of a loop, and its results. On a tape, it also stores the values that its backward pass needs."""
     body = loop.body
     taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
@@ -95,9 +95,9 @@ def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tupl
 
 
 class Scan(LoopOperation):
-    """A Loop that runs for `steps` steps.
-    The inputs are the states before the first step, the sequences (steps, ...), and the constants. The outputs are the
-    states after the last step, the collected results (steps, ...), the sums over all steps, and the checkpoints.
+    """A Loop that runs for `steps` steps. The inputs are the states before the first step, the sequences (steps, ...),
+    and the constants. The outputs are the states after the last step, the results of each step (steps, ...), the sums
+    over all steps, and the checkpoints.
     """
 
     multiple = True
@@ -119,8 +119,8 @@ class Scan(LoopOperation):
     @property
     def schedule(self) -> LoopSchedule:
         """The schedule of the loop, made on first use."""
-        # Not a `cached_property`, because in Python 3.11 it has a lock that a fork on another thread would leave
-        # locked. If two threads get here at once, they make equal schedules.
+        # Not a `cached_property`, because its lock in Python 3.11 could stay locked after a fork. If two threads get
+        # here at once, they make equal schedules.
         if self._schedule is None:
             self._schedule = schedule(self.loop)
         return self._schedule
@@ -171,7 +171,6 @@ class Scan(LoopOperation):
         return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """The arithmetic operations of all steps; steps that the backward pass recomputes count twice."""
         bodies = [self.loop.body, *([self.loop.recompute.forward] if self.loop.recompute else [])]
         return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
@@ -183,7 +182,7 @@ class Scan(LoopOperation):
             return instruction
         ys, sums = compress(body.ys, flags[first:last]), compress(body.sums, flags[last:])
         body = replace(body, ys=list(ys), sums=list(sums))
-        # Keep nothing for higher orders, because the result must not depend on whether a tape is active.
+        # Keep no inputs for higher orders, because the result must not depend on whether a tape is active.
         body, inputs = _drop_unused(body, instruction.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
         return with_inputs(instruction, inputs, list(compress(instruction.outputs, flags)), scan)
@@ -219,9 +218,9 @@ class Scan(LoopOperation):
         with on_device_of(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
-                # The saved values are sufficient for gradients of the results. In higher orders, the saved values
-                # themselves receive gradients, and these may need Values that were not saved. Therefore the loop runs
-                # again and collects the states, from which all Values can be computed.
+                # The saved values are sufficient for gradients of first order. In higher orders, the saved values
+                # themselves receive gradients, which may need Values that were not saved. So run the loop again and
+                # collect the states, from which all Values can be computed.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
                 outs = Scan(Loop(body, self.loop.result_count, who)).bind_all(*entry.inputs, steps=steps)
@@ -249,15 +248,15 @@ class Scan(LoopOperation):
         after, sums = len(own.after), len(own.after) + len(own.ys)
         ys = reverse.noted.pass_on(outputs[after : after + scan.loop.result_count], self.events, (steps,))
         grads = _expand_gradients(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
-        if interval:  # checkpoint 0 is the initial states, so in higher orders its gradient is added to theirs
+        if interval:  # checkpoint 0 is a copy of the initial states, so in higher orders its gradient is part of theirs
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
                     grads[n] = grads[n] + dout[0]
         return grads
 
     def _pull_without_checkpoints(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Compute the gradients of a backward pass with checkpoints by the same pass with all states stored.
-        Checkpoints would not save memory, because each rematerialised state receives a gradient.
+        """The gradients of a backward pass with checkpoints, computed by the same pass with all states stored.
+        Checkpoints would save no memory here, because each rematerialised state receives a gradient.
         """
         assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
@@ -306,7 +305,7 @@ def _drop_unused(
 
 
 def _expand_gradients(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
-    """A gradient, or None, for each input of the forward pass; the first `states` inputs are states."""
+    """A gradient or None for each input of the forward pass, of which the first `states` are states."""
     grads = iter(results)
     of_states = {n: next(grads) for n in reverse.float_states}
     others = [next(grads) if has_gradient else None for has_gradient in reverse.has_gradient[states:]]
@@ -330,8 +329,8 @@ class Nested:
     def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
         many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
         constants = list(zip(arrays[first:], varying[first:], strict=True))
-        # Run one loop after another in two cases: if there are sums, because they go over the inner steps only, or if a
-        # large constant, such as a matrix, would be repeated for each inner step.
+        # Run the inner loops one after another if there are sums, which go over inner steps only, or if a large
+        # constant, such as a matrix, would be repeated for each inner step.
         if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
             alone = self._lower_for_outer_loop((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
@@ -352,7 +351,7 @@ class Nested:
         return self._widest
 
     def _lower_for_outer_loop(self, of_each: tuple[bool, ...]) -> Lowered:
-        """The loop in which the constants that vary in the outer loop are sequences."""
+        """The loop with the constants that vary in the outer loop (`of_each`) as sequences."""
         if of_each not in self._lowered:
             body, alike = self.loop.body, [not differs for differs in of_each]
             xs, consts = [*body.xs, *compress(body.consts, of_each)], list(compress(body.consts, alike))

@@ -1,8 +1,9 @@
 """The schedule of a loop over time: the instructions before, in and after it, and the legality of a single kernel.
 
-The pass `hoist` partitions the body. The schedule keeps only the instructions that results depend on. A backward loop
-with checkpoints also reruns forward steps. The schedule merges both lists of instructions, so that they share a
-prologue and a list of operands to load. Legality is decided on the schedule, before any source is generated.
+The pass `hoist` partitions the body, and the schedule keeps only the instructions that results depend on. A backward
+loop with checkpoints also reruns forward steps. The schedule merges their instructions with those of the backward step,
+so that both share a prologue and a list of operands to load. Legality is decided on the schedule, before any source is
+generated.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class RecomputeSchedule:
 
 @dataclass(frozen=True, eq=False)
 class LoopSchedule:
-    """A loop as input of a backend. Fields marked (r) also include what the rematerialised forward step needs. A slice
-    is the part of a sequence that belongs to one time step: `sequence[t]`.
+    """A loop as input of a backend. Fields marked (r) include those for the rematerialised forward step. A slice is the
+    part of a sequence that belongs to one time step: `sequence[t]`.
     """
 
     who: str  # the function that runs it
@@ -50,9 +51,9 @@ class LoopSchedule:
     # Products x @ w before the loop that only the loop uses. If x has few events, a kernel may gather: at each step it
     # adds the rows of the matrix w that belong to the step's events (`backends/event_products.py`).
     products: list[Instruction]
-    # Products x.T @ y, for example the gradient of a weight. x is a sequence of events from before the loop. The loop
-    # computes y, and no other instruction needs y as a sequence. These products run after the loop, or a kernel may
-    # scatter: it adds the part of each step to the sum.
+    # Products x.T @ y, for example the gradient of a weight, of events x from before the loop and a sequence y that the
+    # loop computes and no other instruction needs. They run after the loop, or a kernel may scatter: it adds the part
+    # of each step to the sum.
     product_sums: list[Instruction]
     summed: list[Value]  # Values that the loop computes and sums over time
     input_sequences: list[Value]  # the sequences from before the loop; each step loads its slice of them (r)
@@ -88,9 +89,9 @@ def schedule(loop: Loop) -> LoopSchedule:
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
-    own = [*carry, *states]  # the forward's states are not operands: the kernel rematerialises them
-    # Call `outside_of` separately for the backward and the forward step. The reason is that the backward step may
-    # compute a Value in the loop that the forward step loads from before the loop, or the other way round.
+    own = [*carry, *states]  # the states of the forward step are no operands, because the kernel rematerialises them
+    # Separately for the backward and the forward step, because one of them may compute a Value in the loop that the
+    # other one loads from before the loop.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
@@ -169,9 +170,7 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
 
 
 def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The products x.T @ y of a sequence x from before the loop and a sequence y that the loop computes, if no other
-    instruction uses y.
-    """
+    """The products x.T @ y of a sequence x from before the loop and a sequence y of the loop that has no other user."""
     computed = results_of(*instructions)
     # Instructions on sums over time, for example the gradient of a bias, do not need the sequence y itself.
     whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
@@ -188,9 +187,7 @@ def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> l
 
 
 def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """Concatenate lists of instructions, each instruction once: a step and its rematerialised forward step may share
-    instructions.
-    """
+    """Concatenate lists of instructions, each one once, because a step and its forward step may share instructions."""
     return list({id(instruction): instruction for part in parts for instruction in part}.values())
 
 
@@ -198,11 +195,11 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
-    """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal. A kernel gives each thread
-    a block of elements, and runs all steps on it. So element n of a Value may depend only on elements n of others, and
-    all states and results must have one shape, to which operands may be broadcast. With products, a block consists of
-    rows (samples of the batch) instead, and row n may depend only on rows n. Each product must multiply the rows of a
-    Value of the loop by a loop-invariant matrix. Widths of Values may then differ.
+    """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal. A kernel runs all steps on
+    one block of elements after the other. So element n of a Value may depend only on elements n of others, and all
+    states and results must have one shape, to which operands may be broadcast. With products, a block consists of rows
+    (samples of the batch) instead, and row n may depend only on rows n. Each product must multiply the rows of a Value
+    of the loop by a loop-invariant matrix. Widths of Values may then differ.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
@@ -236,7 +233,7 @@ def _obstacle_to_rows(
     products: Sequence[Instruction],
     outgoing: Sequence[Value],
 ) -> str | None:
-    """The reason why a kernel over blocks of rows is illegal for a body with products; None if it is legal."""
+    """`obstacle` for a body with products: a kernel over blocks of rows."""
     inside = {*outgoing, *results_of(*instructions)}
     varying = inside.union(schedule.input_sequences)
     height = products[0].outputs[0].shape[:1]  # the number of rows of all Values in the loop
@@ -283,8 +280,8 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
         i = dot(s, w); h = v * a + i; s' = h > 1; v' = h * (1 - s')      a recurrent layer of spikes
         phases: [dot]  [v * a + i, > 1, *]                               i is an array of the block
 
-    An elementwise instruction is scheduled as late as its users allow, so that few Values are live between phases. If
-    its result is one of the `results`, it is scheduled as early as possible.
+    An elementwise instruction is scheduled as late as its users allow, so that few Values are live between phases, but
+    as early as possible if it computes one of the `results`.
     """
     level: dict[Value, int] = {}  # the longest chain of products that leads to a Value
     for instruction in instructions:
@@ -313,9 +310,9 @@ class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
     The phase that computes a new state writes it to the state's target array, if no later phase reads the old state.
-    Otherwise it writes to another array, and a later phase copies the state to its target. After the phases of the step
-    come phases that compute nothing and only store. If `in_place`, the target contains the old state, so an unchanged
-    state needs no store. Otherwise each step has its own target, for example a slice of the rematerialised states.
+    Otherwise it writes to another array, and a later phase copies the state to its target; phases that only store are
+    appended for that. If `in_place`, the target contains the old state, so an unchanged state needs no store. Otherwise
+    each step has its own target, for example a slice of the rematerialised states.
     """
 
     def __init__(
@@ -371,8 +368,8 @@ class Stores:
                 continue  # the state is unchanged, or `moved` contains it
             at, needed = made_in.get(value, 0), last_read.get(carry[n], -1)
             product = value in made_in and self.phases[at].product
-            # An elementwise loop reads an element before it writes it, so it may overwrite its operand. A product may
-            # not, because it reads a whole row of its operand for each element that it writes.
+            # An elementwise loop may overwrite its operand, because it reads an element before it writes it. A product
+            # may not, because it reads a whole row of its operand for each element that it writes.
             free = needed < at or (needed == at and not product)
             if value in made_in and value not in self.direct and free and not (product and value in sequences):
                 self.direct[value] = n

@@ -300,6 +300,7 @@ class BilinearOperation(Primitive):
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The results of all steps, in one convolution if the weight is the same at each step."""
         if self.batched == tuple(varying) and not all(varying):
             x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
             steps = len(arrays[varying.index(True)])
@@ -308,7 +309,7 @@ class BilinearOperation(Primitive):
         return one_after_another(self._evaluate, arrays, varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum over time: time is merged with the batch if both operands have steps, otherwise summed first."""
+        """The sum over time: a single varying operand is summed first; two are convolved as one larger batch."""
         if all(varying):
             if all(self.batched):
                 return self._evaluate(*map(_merge_time, arrays), **attrs)
@@ -330,7 +331,6 @@ class BilinearOperation(Primitive):
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each result and element of its window."""
         shapes = self._shapes(inputs[0].shape, inputs[1].shape, attrs)
         return 2.0 * used * math.prod(shapes.results) * math.prod(shapes.weight[1:])
 
