@@ -246,14 +246,12 @@ class AllRanks(OneProcess):
         scaling: Scaling | None,
         accumulate: int,
     ) -> TrainStep:
-        """The training step with the mean of the gradients of all shards."""
         functions = step_in_two(of_batch, optimiser, clip, scaling)
         trained = {id(p) for p in optimiser.parameters}
         statistics = {path: p for path, p in weights_of(*parts).items() if id(p) not in trained}
         return Sharded(self.ranks, functions, optimiser, statistics, accumulate, scaling is not None)
 
     def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
-        """A function that returns the means of numbers over all shards of a batch."""
         means = Means(self.ranks)
 
         def of_all(batch: Share) -> Numbers:
@@ -269,7 +267,6 @@ class AllRanks(OneProcess):
         return replaying(present_key()) if alone else nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
-        """Context manager: report an error on this rank to the others."""
         return self.ranks.together()
 
     def settings(self) -> dict[str, Any]:
@@ -277,7 +274,6 @@ class AllRanks(OneProcess):
         return {"shards": None if self.ranks.fast else self.ranks.shards}
 
     def any(self, flag: bool) -> bool:
-        """True if the flag is true on any rank."""
         own = np.array([flag, *present_key().asnumpy()], np.int64)
         rows = self.ranks.all_gather(own, "fit, which compares the states of the ranks")
         if odd := odd_rank([tuple(row[1:].tolist()) for row in rows]):

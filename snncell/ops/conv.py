@@ -15,7 +15,7 @@ from snncell.compiler.ir.product import Convolution, ConvolutionBack, Convolutio
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.arithmetic import add, conj
-from snncell.ops.base import Grads, as_float, as_int, as_ints, as_tensor, astype, same_dtype
+from snncell.ops.base import Grads, as_float, as_int, as_tensor, astype, same_dtype
 from snncell.ops.event_lists import convolve_lists
 from snncell.ops.indexing import put_primitive
 from snncell.ops.padding import pad
@@ -277,20 +277,13 @@ Pair = Count | tuple[Count, Count]
 PaddingSize = Size | tuple[Size, Size]
 
 
-def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int = 1) -> tuple[int, int]:
-    numbers = as_ints(value, name, argument)
-    if len(numbers) not in (1, 2) or min(numbers) < least:
-        raise ArgumentError(f"{name}: {argument} is one integer or two, of at least {least}, not {value}.")
-    return numbers[0], numbers[-1]
-
-
 class _Places:
     """The sliding windows of an image. `slices[k]` selects element k of every window from the padded image."""
 
     def __init__(self, name: str, image: Ints, kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair):
-        self.kernel = _as_pair(kernel, name, "kernel_size")
-        apart, step = _as_pair(dilation, name, "dilation"), _as_pair(stride, name, "stride")
-        self.padding = _as_pair(padding, name, "padding", 0)
+        self.kernel = tuple_of(kernel, 2, name, "kernel_size", 1)
+        apart, step = tuple_of(dilation, 2, name, "dilation", 1), tuple_of(stride, 2, name, "stride", 1)
+        self.padding = tuple_of(padding, 2, name, "padding", 0)
         self.padded = tuple(n + 2 * p for n, p in zip(image, self.padding, strict=True))
         spans = tuple((k - 1) * d + 1 for k, d in zip(self.kernel, apart, strict=True))
         if any(span > n for span, n in zip(spans, self.padded, strict=True)):
@@ -335,7 +328,7 @@ def fold(
         output_size: (H, W), or one integer for both.
         kernel_size, dilation, padding, stride: as in `unfold`.
     """
-    tensor, image = as_tensor(x, "fold"), _as_pair(output_size, "fold", "output_size")
+    tensor, image = as_tensor(x, "fold"), tuple_of(output_size, 2, "fold", "output_size", 1)
     places = _Places("fold", image, kernel_size, dilation, padding, stride)
     size, count = len(places.slices), places.windows[0] * places.windows[1]
     if tensor.ndim != 3 or tensor.shape[1] % size or tensor.shape[2] != count:

@@ -55,11 +55,9 @@ class _Product(OfLists):
         return ((y.shape[-1], shape[-1]) if turned else (shape[-1], y.shape[-1])), y.dtype
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each element of the dense array and column of the other operand."""
         return float(2.0 * used * math.prod(attrs["shape"]) * inputs[-1].shape[-1])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`."""
         starts, places, values, y = arrays
         density = csr.Rows(starts, places, values, attrs["shape"]).density
         return density, density < self._limit(y, attrs)
@@ -70,7 +68,6 @@ class _Product(OfLists):
         return csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how the CPU computes it for operands of these sizes."""
         below = self._limit(inputs[-1], attrs)
         return [f"event-driven below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 
@@ -130,16 +127,13 @@ class _Convolved(OfLists):
         return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """The arithmetic operations of the convolution of a dense array."""
         return self._like.operations((SimpleNamespace(shape=attrs["shape"]), inputs[-1]), outputs, attrs, used)
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`."""
         starts, places, values, y = arrays
         return self._like.event_density((csr.Rows(starts, places, values, attrs["shape"]), y), attrs)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how the CPU computes it for operands of these sizes."""
         y = inputs[-1]
         return self._like.choice((SimpleNamespace(shape=attrs["shape"], dtype=y.dtype), y), attrs)
 

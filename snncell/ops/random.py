@@ -338,7 +338,7 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
     with on_device_of(chances):
         drawn = uniform((*weights.shape[:-1], count if replacement else weights.shape[-1]), dtype=dtypes.float64)
     if not replacement:
-        # The first of independent exponential times -log(1 - u) / w, with rates w.
+        # Draw waiting times -log(1 - u) / w, exponential with rates w. The shortest are a sample without replacement.
         waiting = -tr.log1p(-drawn) / ar.where(chances > 0.0, chances, 1.0)
         return sorting.topk(ar.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
     ends = reduce.cumsum(chances, -1)

@@ -69,7 +69,7 @@ class Training:
         updated: whether the optimiser took a step after the last batch. With `accumulate=n` it does so after every n-th
             batch and after the last one of an epoch. Loss scaling may skip a step.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
-        present: the last batch, a tuple (inputs, ..., target); something else on the ranks of a job.
+        present: the last batch, a tuple (inputs, ..., target); on the ranks of a job, the shards of this rank.
         record: the epoch's numbers, after its evaluation. Numbers that callbacks add go to history, log and checkpoint.
         result: the result of `fit`, with the records of the finished epochs.
     """

@@ -33,7 +33,7 @@ class Checkpoint(Callback):
             "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
         every: the number of epochs between checkpoints.
         steps: the number of optimiser steps between checkpoints, instead of epochs.
-        best: a number of the record, such as "test_loss". A file is then written only if it is the best so far.
+        best: a number of the record, such as "test_loss". A file is then written only if this number is a new best.
         keep: the number of files with changing names to keep; older ones are deleted. Default: all.
         higher_is_better: whether a larger number is better, if the rule of `EarlyStopping` is wrong for your number.
     Example:

@@ -134,8 +134,8 @@ class Spikes:
                     )
 
     def rate(self, lengths: Numbers | None = None) -> Tensor:
-        """The firing rate of all calls since the last `rate`, up to `lengths` (B,), the number of valid steps of each
-        sample, by default T. Calls with another batch size count all steps.
+        """The firing rate of all calls since the last `rate`. If `lengths` (B,) are given, a sample's steps from its
+        length on do not count; in calls with another batch size, all steps count.
         """
         if lengths is None:
             return self.rate_of(None)

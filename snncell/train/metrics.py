@@ -29,7 +29,7 @@ Score = TypeVar("Score", bound=Callable[..., Tensor])
 
 
 def mark_class_score(score: Score) -> Score:
-    """Mark a score (output, labels, lengths) whose lengths belong to outputs (T, B, C), not to (B, C)."""
+    """Mark a score of classes: it gets `lengths` only if its outputs have a time axis, (T, B, C)."""
     vars(score)["of_classes"] = True
     return score
 
@@ -196,7 +196,8 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 class Monitored:
     """A metric that is computed from the recordings of `snncell.monitor`, such as spikes or energy, not from outputs.
 
-    `fit(validation=..., metrics=...)` and `evaluate` measure it batch by batch; training steps would become slow.
+    `fit(validation=..., metrics=...)` and `evaluate` measure it batch by batch. Training steps do not measure it,
+    because recordings would make them slow.
 
     Args:
         of: a function of the `Monitor` of one batch that returns a number, a mean over the samples.
@@ -263,7 +264,7 @@ NAMED: dict[str, Metric | Monitored] = {
 def metric(name: str) -> Metric | Monitored:
     """The metric with a name: "accuracy", "confusion", "top5" (or another number), "spikes", "synops" or "energy".
 
-    The last three are `Monitored`, per sample, by `monitoring.energy`; the others are functions of (output, target).
+    The last three are `Monitored`, and are means over the samples; the others are functions of (output, target).
 
     Example:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
@@ -277,7 +278,7 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
         return top_k(int(found[1]))
     if name not in NAMED:
         near = nearest(name, [*NAMED, "top5"])
-        meant = f" {near!r} is meant?" if near else ""
+        meant = f" Did you mean {near!r}?" if near else ""
         there = f"{', '.join(map(repr, NAMED))} and 'top5' (any number)"
         raise ArgumentError(
             f"{who}: there is no metric {show(name)}; known metrics are {there}.{meant} You can also pass a function "

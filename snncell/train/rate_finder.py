@@ -85,7 +85,7 @@ def find_learning_rate(
 
     Args:
         net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated as
-            needed. The optimiser's groups keep the ratios of their rates, with the present rate of a schedule.
+            needed. The optimiser's groups keep the ratios of their rates; a schedule counts with its present rate.
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.

@@ -41,7 +41,7 @@ class EarlyStopping(Callback):
         monitor: a number of the records. For accuracy, "top5" and similar numbers, larger is better; for others,
             smaller. You can write MindSpore's "eval_" instead of "test_".
         min_delta: the smallest change that counts as an improvement.
-        higher_is_better: whether a larger number is better. You need it only if this rule is wrong for your number.
+        higher_is_better: whether a larger number is better, if the rule of `monitor` is wrong for your number.
         mode: the same setting as in MindSpore: "min" or "max", or "auto" for the rule of `monitor`.
         restore_best_weights: whether to load the best weights into the net at the end.
         verbose: whether to print when it stops.
@@ -260,7 +260,7 @@ class EMA(Callback):
 
     It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
     average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
-    Checkpoints contain both. `load_state` loads w; `fit(resume=file)` with the `epochs` already done loads the average.
+    Checkpoints contain both: `load_state` loads w. For the average, call `fit(resume=file)` with the `epochs` so far.
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.

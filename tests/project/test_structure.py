@@ -564,7 +564,8 @@ def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
 def inherits_docstring(module: str, name: str) -> bool:
     """True for a method of a class that users do not see, if the method that it overrides has a docstring."""
     kind, _, method = name.partition(".")
-    if not method or not module.startswith(("compiler.", "kernels.", "nn.neurons.presets.", "nn.rules.eligibility")):
+    packages = ("compiler.", "kernels.", "ops.", "distributed.", "nn.neurons.presets.", "nn.rules.eligibility")
+    if not method or not module.startswith(packages):
         return False
     return inspect.getdoc(getattr(getattr(import_module(f"snncell.{module}"), kind), method)) is not None
 

@@ -664,7 +664,7 @@ REFUSED = [
         "needs 'f1', but the record has only epoch, step",
     ),
     (lambda folder: simple(callbacks=[train.Checkpoint(folder / "a", best="f1")]), "not 'f1'"),
-    (lambda folder: simple(metrics=["top"]), "there is no metric 'top'.*'top5' is meant"),
+    (lambda folder: simple(metrics=["top"]), "there is no metric 'top'.*Did you mean 'top5'"),
     (lambda folder: simple(metrics=[lambda out, y: out.mean()]), "a lambda among metrics has no name; give a dict"),
     (lambda folder: simple(metrics=["top2", "top2"]), "two metrics are called 'top2'"),
     (lambda folder: simple(metrics={"loss": "top2"}), "'loss' cannot be the name of a metric"),
