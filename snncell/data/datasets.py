@@ -225,8 +225,7 @@ class SHD(Samples):
     A cochlea model produced the channels. Files store times as float16 seconds, events as int64 microseconds. So the
     resolution is 122 microseconds from 0.125 s on, 488 from 0.5 s on, and 977 from 1 s on. Events have no y, and p = 0.
 
-    The file stays open from the first `[i]` until the data set is deleted. You can pickle a data set, fork the process,
-    and use it from several threads.
+    The file stays open from the first `[i]` on. You can pickle a data set, fork the process, and use it in threads.
 
     Args:
         path: the unpacked file, for example `shd_train.h5` or `ssc_valid.h5`.

@@ -176,8 +176,7 @@ class Loader:
             transform with a method `batch`, such as `ToFrame` or a `Compose` that ends with it, transforms a whole
             batch at once, with the same result.
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
-        workers: the number of threads that make batches while your code computes. With 0, your own thread makes each
-            batch when the loop asks for it.
+        workers: the number of threads that make batches while your code computes. With 0, your own thread makes them.
         processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock. If
             the system cannot fork processes, data set, transform and collate are pickled. Each process seeds
             `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A

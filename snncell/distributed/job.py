@@ -130,8 +130,8 @@ def size() -> int:
 def barrier() -> None:
     """Wait until all ranks reach this call, for example until one of them has written a file that the others read.
 
-    Raises: ArgumentError in a jitted function, which would only wait during its trace; RankError before `init`, or if
-        a rank has ended.
+    Raises: ArgumentError in a jitted function, because only its trace would wait; RankError before `init`, or if a rank
+        has ended.
     """
     ranks = join_job("distributed.barrier")
     if TRACING.trace is not None:

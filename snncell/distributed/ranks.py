@@ -26,8 +26,8 @@ Node = tuple[int, int]  # a range of shards: first, last + 1
 _SUM = "a sum over all shards"  # name of the exchange of gradients, losses or statistics
 LARGE = 1 << 16  # bytes; for larger sums, each rank adds a part of the elements
 PAUSE = 2e-4  # seconds between two calls of the progress thread, because each takes the core from kernels
-# Message tags: the program of a rank has ended; it has left `fit` by an error; a part of a vector; no message has this
-# tag, with which a rank polls MPI; a rank waits for long in an exchange.
+# Message tags. _LEFT: the program of a rank has ended. _FAILED: a rank has left `fit` by an error. _PART: a part of a
+# vector. _NOTHING: no message has it; a rank polls MPI with it. _WAITS: a rank has waited long in an exchange.
 _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 

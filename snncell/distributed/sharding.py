@@ -36,8 +36,8 @@ def shard_slices(samples: int, shards: int) -> list[slice]:
 class Cutter:
     """Cut batches (inputs, ..., target) by samples. Inputs are (B, ...) or (T, B, ...), targets (B, ...).
 
-    Both axes can have as many entries as there are samples. Then an input of two axes is taken as (B, ...), and any
-    other input is cut along the same axis as in earlier batches. Numbers are not cut.
+    If both axes have as many entries as there are samples, an input is cut along the same axis as in earlier batches.
+    Without an earlier batch, an input of two axes is taken as (B, ...). Numbers are not cut.
     """
 
     def __init__(self) -> None:

@@ -103,7 +103,7 @@ class Means:
             ]
             own[shard] = layout.vectors(arrays, float(count))
         samples, digests, *sums = sharding.sum_over_shards(self.ranks, layout, own)
-        if samples != share.samples or digests != samples * share.digest:  # integers, and exact
+        if samples != share.samples or digests != samples * share.digest:  # whole numbers, so exact
             rows = self.ranks.all_gather(np.array([share.samples, share.digest], np.int64))
             odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
             raise RankError(

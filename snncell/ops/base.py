@@ -82,7 +82,7 @@ class Function(Elementwise):
                             break
                         common = dtype
                 else:
-                    if common is not None:  # one float dtype and plain numbers: nothing to convert
+                    if common is not None:
                         return self.bind(*inputs)
             operands = self._convert(inputs)
             if self.rule == "whole" and not operands[0].dtype.is_float:

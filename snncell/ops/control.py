@@ -207,8 +207,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elements: Any, axis: int = 0
         axis: the axis of time, in each Tensor.
         reverse: start at the last step: y[T - 1] = x[T - 1] and y[t] = fn(y[t + 1], x[t]).
     Returns: The prefixes, in the structure, shapes and dtypes of `elements`.
-    Source: G. E. Blelloch (1990), Prefix sums and their applications. Meaning and name are those of
-        `jax.lax.associative_scan`.
+    Source: G. E. Blelloch (1990), Prefix sums and their applications; name and meaning as in `jax.lax`.
     Example:
         >>> a, b = Tensor([0.5, 0.5, 0.5]), Tensor([1.0, 1.0, 1.0])  # h[t] = a[t] h[t - 1] + b[t], from h[-1] = 0
         >>> ops.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b))[1].tolist()
@@ -291,9 +290,9 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     for single slices, except for products and sums whose order changes with the number of rows.
 
     A function with state runs slice by slice: if it assigns to Parameters, or contains an `ops.scan` with a carry, such
-    as a spiking layer over time. So does a function that draws random numbers; each slice draws its own. To see the
-    choice, use `snncell.explain`: "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory
-    together.
+    as a spiking layer over time. So does a function that draws random numbers; each slice draws its own.
+    `snncell.explain` shows the choice: "no loop: all 64 steps at once", or "64 steps one by one". All slices are in
+    memory together.
 
     Args:
         fn: a function or Cell that takes and returns Tensors.

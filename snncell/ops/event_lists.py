@@ -5,8 +5,7 @@
     convolve   lists, weight   -> results
     correlate  lists, results  -> weight   the gradient of the weight
 
-The gradients of each operation are operations of this table, so gradients of any order exist. Event lists themselves
-get no gradient.
+Each gradient is an operation of this table, so gradients of any order exist. Event lists themselves get no gradient.
 """
 
 from __future__ import annotations

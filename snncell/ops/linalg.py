@@ -298,9 +298,7 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
-    """Inner product over the last axes, of equal length: (*A, N) and (*B, N) give (*A, *B). A number multiplies
-    `other`.
-    """
+    """Inner product over last axes of equal length: (*A, N) and (*B, N) give (*A, *B). A number multiplies `other`."""
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
         return a * b

@@ -114,7 +114,7 @@ def _binary(p: Any, y: Any) -> Any:
     return -(y * maximum(log(p), -100) + (1 - y) * maximum(log1p(-p), -100))
 
 
-# p (1 - p) is at least 1e-12, because the slope is infinite at p = 0 and 1. The gradient of y follows the formula.
+# p (1 - p) is limited to 1e-12, because the slope is infinite at p = 0 and 1. The gradient of y follows the formula.
 @_binary.def_bprop
 def _(p: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (

@@ -136,9 +136,7 @@ def is_contiguous(x: Tensor) -> bool:
 
 
 def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
-    """Return the Tensor itself, which has its values already. MindSpore's arguments for a part of a distributed Tensor
-    raise an ArgumentError.
-    """
+    """Return the Tensor itself. MindSpore's arguments for a part of a distributed Tensor raise an ArgumentError."""
     if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
         raise ArgumentError(
             f"init_data: a Tensor is not split among machines here; it has all values, with shape {x.shape}. Call "

@@ -75,11 +75,11 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     if p == 1:
         return reduce.sum(sizes, axes, keepdim)
     # Scale by the dominant element, so that no power overflows. Norm and gradient do not depend on the scale.
-    some_left = p < 0 or all(x.shape[axis] for axis in axes)  # an empty sum is 0
+    some_left = p < 0 or all(x.shape[axis] for axis in axes)  # without elements, the norm is 0 for p > 0
     unit: Any = stop_gradient((reduce.max if p > 0 else reduce.min)(sizes, axes, keepdims=True)) if some_left else 1.0
     unit = ar.where(ar.logical_or(ar.equal(unit, 0.0), ar.equal(unit, math.inf)), 1.0, unit)
     nothing = ar.equal(sizes, 0.0)
-    power = 0.0 if p > 0 else math.inf  # of 0
+    power = 0.0 if p > 0 else math.inf  # 0 ** p
     total = reduce.sum(ar.where(nothing, power, tr.pow(ar.where(nothing, 1.0, sizes / unit), p)), axes, True)
     none = ar.equal(total, power)
     result = ar.where(none, 0.0, tr.pow(ar.where(none, 1.0, total), 1.0 / p) * unit)

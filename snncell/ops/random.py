@@ -1,6 +1,7 @@
 """Counter-based random numbers: a function of (seed, call, element), equal on any number of threads and any device.
 
-The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
+The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own random word of
+64 bits, or half a word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
 - normal: the Box-Muller method makes two numbers of two words, in float64. GPU results may differ in the last bit.

@@ -1,6 +1,6 @@
 """Shapes and axes: reshape, transpose, broadcast, flip, concatenate, split, repeat and roll.
 
-These operations move or copy elements, or create views. Each bprop moves the gradient back.
+Apart from `diff`, these operations only move or copy elements, or create views. Each bprop moves the gradient back.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _samples_of_nan(part: Any) -> Any:
     if values.dtype.kind not in "fc" or not values.size:
         return ()
     with np.errstate(all="ignore"):
-        if not np.isnan(values.sum()):  # saves memory; a NaN sum may also come from inf - inf
+        if not np.isnan(values.sum()):  # no NaN; a sum needs less memory than np.isnan, but is also NaN for inf - inf
             return ()
     return np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(1))
 

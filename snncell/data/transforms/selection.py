@@ -85,8 +85,7 @@ class Denoise(Transform):
 
     You can use it to remove sensor noise, because real edges cause events at several neighbouring pixels. An event at
     time t is kept if the last event of the pixel above, below, left or right, of either polarity, is later than t -
-    `filter_time`. Events are processed in the order of the array. Note that tonic's pixels start with an event at t =
-    0; here they start without one.
+    `filter_time`. Events are processed in the order of the array. In tonic, pixels start with an event at t = 0.
 
     Args:
         filter_time: microseconds.
