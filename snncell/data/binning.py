@@ -67,7 +67,7 @@ def first_after(end: Any, bins: Any, at: Any) -> Any:
 
 @call_once
 def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
-    """The times that belong to each of the bins `low` to `high - 1`, and to no other bin, as a half-open interval."""
+    """The half-open interval of the times that lie in all bins from `low` to `high - 1`, and in no other bin."""
     since, until = begin[high - 1], end[low]
     if low > 0 and end[low - 1] > since:
         since = end[low - 1]

@@ -254,8 +254,8 @@ class Cached(View):
         dataset: any object with `len` and `[i]`. Samples may consist of arrays, events, numbers, strings and None, in
             tuples, lists and dicts. Arrays of other frameworks come back as NumPy arrays.
         folder: the folder of the cache. It is created if it is missing.
-        key: a string, a number, or a tuple of them, which replaces the fingerprint if that takes too long or cannot be
-            computed (ArgumentError). You must then change it whenever the samples change.
+        key: a string, a number, or a tuple of strings and numbers, to replace a fingerprint that takes too long or
+            cannot be computed (ArgumentError). You must change the key whenever the samples change.
         transform: a function of the first entry of a sample, applied after reading. You should pass a random transform
             here, because inside of `dataset` it would give the same random numbers in every epoch.
     Example:

@@ -123,8 +123,8 @@ class EventFolder(Recordings):
 
     Args:
         folder: contains one subfolder per class.
-        sensor_size: (W, H, P). By default it is the smallest size that holds all recordings. All of them are then read
-            when `sensor_size` is first needed, so you should pass it if you know it.
+        sensor_size: (W, H, P). By default it is the smallest size that holds all recordings. To find it, all recordings
+            are read when it is first needed, so you should pass it if you know it.
         columns, time_unit: the layout of recordings that are tables, as for `read_events`.
         transform: a function of the events; `[i]` returns its result.
     Attributes:

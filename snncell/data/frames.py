@@ -64,7 +64,7 @@ def to_frames(
     Args:
         events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them, a
             batch. Time-ordered events are fastest.
-        sensor_size: (W, H, P), by default that of the events. With P = 1, all polarities are counted together.
+        sensor_size: (W, H, P), by default the events' own. With P = 1, all polarities are counted together.
         n_bins: the number of bins of equal length. An event is in bin floor((t - t0) n_bins / D). Here t0 and t1 are
             the times of the first and the last event, and D = t1 - t0 + 1 microseconds.
         window: the length of a bin in microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.

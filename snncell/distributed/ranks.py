@@ -224,8 +224,8 @@ def _bytes(array: Array) -> Array:
 def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
     """For each rank, the largest nodes of the binary tree that lie within its shards.
 
-    The sum over all shards is the sum of its two halves, and so on recursively. What a rank adds locally is therefore a
-    part of the same sum for any number of ranks.
+    The sum over all shards is the sum of its two halves, and so on recursively. So a local sum of a rank is a partial
+    sum of this tree, for any number of ranks.
 
     >>> from snncell.distributed.ranks import rank_nodes
     >>> rank_nodes(4, 2), rank_nodes(4, 3)

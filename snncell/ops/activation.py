@@ -178,7 +178,7 @@ def _(x: Tensor, low: Tensor, high: Tensor, _out: Tensor, dout: Tensor) -> Grads
 
 
 def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Limit `x` to [min_val, max_val], min_val < max_val. The derivative on the bounds is 0; that of `clip` is 1."""
+    """Limit `x` to [min_val, max_val], min_val < max_val. The derivative on the bounds is 0; for `clip` it is 1."""
     if not min_val < max_val:
         raise ArgumentError(f"hardtanh: min_val={min_val!r} must be below max_val={max_val!r}.")
     return _hardtanh(x, min_val, max_val)

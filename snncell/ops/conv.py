@@ -1,6 +1,7 @@
 """Convolution over one or more axes, transposed convolution, and image patches (unfold, fold).
 
-A convolution and the gradients of its input and weight are three operations. The gradients of each are the other two.
+A convolution and the gradients of its input and weight are three operations. The gradients of each operation are the
+other two operations.
 """
 
 from __future__ import annotations

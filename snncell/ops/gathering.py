@@ -146,8 +146,8 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, onl
 
 
 def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
-    """Select slices of `x` at integer positions along an axis, which is replaced by the axes of `indices`. A position
-    out of range raises a TensorIndexError.
+    """Select slices of `x` at integer positions along an axis; the axes of `indices` replace this axis. A position out
+    of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), as_tensor(indices, "gather", "indices")
     if where.dtype.category != 1:
@@ -241,7 +241,7 @@ def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") ->
 
 
 def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
-    """Count positions along an axis from 0. Those out of range raise an error, or in a trace become `beyond`."""
+    """Count positions along an axis from 0. Positions out of range raise an error, or in a trace become `beyond`."""
     if isinstance(index._data, np.ndarray) and index.size:
         _refuse_positions(index._data.min(), index._data.max(), -length, length, f"{name}: index")
     positive = ar.where(index < 0, index + length, index)

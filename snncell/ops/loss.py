@@ -165,8 +165,8 @@ def binary_cross_entropy_with_logits(
 def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> Tensor:
     """Kullback-Leibler divergence: target (log target - x), for log-probabilities `x`.
 
-    It is 0 where target is 0, and NaN where target is negative. The reduction "batchmean" divides the sum by the length
-    of the first axis, which is the divergence of distributions; "mean" divides it by the number of elements.
+    It is 0 where target is 0, and NaN where target is negative. If each row is a distribution, use the reduction
+    "batchmean": it divides the sum by the length of the first axis. "mean" divides by the number of elements.
     """
     log_q, p = of_one_shape("kl_div", x=x, target=target)
     nothing = equal(p, 0.0)

@@ -8,8 +8,8 @@ The generator is NumPy's Philox, keyed by the seed and the number of the call. E
 - integers: the upper half of the product of the word and the number n of integers. They are uniform within 2^-64.
 - permutations: the order of the words.
 
-The key of the next draw is a Parameter without a gradient, so a jitted function draws new numbers each time it runs:
-advancing the key is an effect of its Program. The key moves to the device of the draws. Each thread has a key, so that
+The key of the next draw is a Parameter without a gradient. A Program assigns the following key to it, so a jitted
+function draws new numbers each time it runs. The key moves to the device of the draws. Each thread has a key, so that
 its draws do not depend on the timing of other threads.
 """
 
@@ -98,9 +98,9 @@ _state = _Key(_SEQUENCES.key, name="random_state", requires_grad=False)
 def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> None:
     """Set the seed of all random numbers of this thread. Call it at the start of a program for repeatable results.
 
-    Each thread has its own sequence of random numbers. The seed of a thread without a call of `set_seed` comes from the
-    main thread's last seed (random by default), and from the number of the thread among those that draw. If several
-    threads draw at once, let each of them call `set_seed`.
+    Each thread has its own sequence of random numbers. If a thread does not call `set_seed`, its seed is made from the
+    main thread's last seed (random by default), and from the number of threads that have drawn before. If several
+    threads draw at once, this number depends on timing, so let each of them call `set_seed`.
 
     Args:
         seed: an integer in [0, 2^63).

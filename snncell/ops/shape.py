@@ -56,7 +56,7 @@ def reshape(x: Numbers, *shape: Any) -> Tensor: ...
 
 
 def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
-    """Change the shape without changing the order of elements. One length may be -1, which is computed.
+    """Change the shape without changing the order of elements. One length may be -1; the others then determine it.
 
     You can also reshape event lists, as long as their rows stay whole. Other shapes raise a ShapeError.
     """
@@ -263,7 +263,7 @@ def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
 
 
 def concat(tensors: Any, axis: int = 0) -> Tensor:
-    """Concatenate Tensors along an existing axis. Other lengths must be equal, or a ShapeError is raised."""
+    """Concatenate Tensors along an existing axis. Different lengths of another axis raise a ShapeError."""
     parts = _join_tensors(tensors, "concat")
     number = as_axis(axis, parts[0].ndim, "concat")
     for position, part in enumerate(parts):
@@ -442,7 +442,7 @@ def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
 
     Args:
         inputs: vectors (N,) with the coordinates of each axis.
-        indexing: "xy" puts the second vector along the first axis, "ij" each vector along its own axis.
+        indexing: "ij" puts vector n along axis n; "xy" does so too, but swaps the first two axes.
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}.')

@@ -132,7 +132,7 @@ class Training:
 
 
 def _by_older_name(name: str, older: str, doc: str) -> Callable[[Any, Any], None]:
-    """A method with a MindSpore name, which calls the one with the older name unless a subclass overrides it."""
+    """A method with MindSpore's name of an event. By default it calls the method with the older name of this event."""
 
     def method(self: Any, run_context: Any) -> None:
         getattr(self, older)(run_context)
@@ -142,7 +142,7 @@ def _by_older_name(name: str, older: str, doc: str) -> Callable[[Any, Any], None
 
 
 class Callback:
-    """Base class of callbacks: `fit` calls their methods during a training. Subclasses define any of them.
+    """Base class of callbacks: `fit` calls their methods during a training. A subclass defines those that it needs.
 
     Every method takes the `Training`. In an epoch they are called in this order:
 
@@ -271,21 +271,14 @@ def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_contex
 
 # Keras' and Lightning's names of events that MindSpore names differently.
 ELSEWHERE = {
-    "on_batch_begin": "on_step_begin",
-    "on_batch_start": "on_step_begin",
-    "on_batch_end": "on_step_end",
-    "on_train_batch_begin": "on_train_step_begin",
-    "on_train_batch_start": "on_train_step_begin",
-    "on_train_batch_end": "on_train_step_end",
-    "on_train_start": "on_train_begin",
-    "on_train_epoch_start": "on_train_epoch_begin",
-    "on_epoch_start": "on_epoch_begin",
-    "on_fit_start": "on_fit_begin",
-    "on_validation_end": "on_evaluation_end",
-    "on_validation_epoch_end": "on_evaluation_end",
+    "on_batch_begin": "on_step_begin", "on_train_batch_begin": "on_train_step_begin",
+    "on_batch_start": "on_step_begin", "on_train_batch_start": "on_train_step_begin",
+    "on_batch_end": "on_step_end", "on_train_batch_end": "on_train_step_end",
+    "on_epoch_start": "on_epoch_begin", "on_train_epoch_start": "on_train_epoch_begin",
+    "on_fit_start": "on_fit_begin", "on_train_start": "on_train_begin", "on_exception": "on_error",
+    "on_validation_end": "on_evaluation_end", "on_validation_epoch_end": "on_evaluation_end",
     "on_test_end": "on_evaluation_end",
-    "on_exception": "on_error",
-}
+}  # fmt: skip
 
 
 def sort_callbacks(callbacks: Any) -> list[Callback]:

@@ -173,7 +173,7 @@ def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]
 
 
 def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
-    """Restore the states of callbacks; a CheckpointError if they are other callbacks, or refuse their states."""
+    """Restore the states of callbacks; a CheckpointError for other callbacks, or a state that a callback refuses."""
     keeping = [callback for callback in callbacks if callback.state()]
     names, before = [type(one).__name__ for one in keeping], [name for name, _ in stored.notes["callbacks"]]
     if names != before:

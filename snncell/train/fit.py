@@ -24,26 +24,9 @@ from snncell.io import path_to_write
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.report.probe import refuse_foreign
 from snncell.tape.tensor import Tensor
+from snncell.train import checkpoints, finite
 from snncell.train.batches import as_batches, refuse_swapped_axes
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
-from snncell.train.checkpoints import (
-    Checkpoint,
-    describe_data,
-    note_callbacks,
-    note_positions,
-    refuse_notes,
-    restore_positions,
-    resume_callbacks,
-)
-from snncell.train.finite import (
-    ScaledLoss,
-    Scaling,
-    as_scaler,
-    infinite_gradient,
-    refuse_epoch,
-    refuse_test_loss,
-    warn_of_nan,
-)
 from snncell.train.log import Log, Progress
 from snncell.train.measures import Spikes, measure, spiking_cells
 from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
@@ -120,9 +103,9 @@ def fit(
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
             signal of the same kind interrupts `fit` at once; without a checkpoint, the first one does.
-        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The training
-            then gives the same bits as without an interruption, even if it was interrupted in the middle of an epoch:
-            weights, moments, step number, sample order and log are restored.
+        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
+            moments, step number, sample order and log are restored. The training then gives the same bits as without an
+            interruption, even if it was interrupted within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
@@ -167,18 +150,18 @@ def fit(
         path_to_write(checkpoint, "fit")  # fail now, not after an epoch
     check_optimiser(net, loss, optimiser, "fit")
     ranks: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
-    own, scaler = sort_callbacks(callbacks), as_scaler(loss_scale, "fit")
+    own, scaler = sort_callbacks(callbacks), finite.as_scaler(loss_scale, "fit")
     if monitor is not None and monitor.startswith("test_") and validation is None:
         raise ArgumentError(
             f"fit: monitor={monitor!r} is measured on validation data; give validation=(inputs, target) too."
         )
     if monitor is None and patience is not None:
         monitor = "loss" if validation is None else "test_loss"
-    made: list[Callback] = [] if scaler is None else [ScaledLoss(scaler, checkpoint)]
+    made: list[Callback] = [] if scaler is None else [finite.ScaledLoss(scaler, checkpoint)]
     made += [*own, Progress(progress and ranks.first)]
     made += [] if log is None else [Log(log)]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
-    made += [] if checkpoint is None else [Checkpoint(checkpoint)]
+    made += [] if checkpoint is None else [checkpoints.Checkpoint(checkpoint)]
     batches = as_batches(data, batch_size, True, "fit: data")
     tests = as_batches(validation, batch_size, False, "fit: validation data")
     run = Run(Training(net, loss, optimiser, batches, tests, epochs), prefetch, ranks)
@@ -271,7 +254,7 @@ class Run:
             **self.processes.settings(),
         }
         optimiser, measured = self.training.optimiser, (*self.parts, accuracy, spikes, metrics)
-        scaling = None if scaler is None else Scaling(scaler, *self.parts, optimiser)
+        scaling = None if scaler is None else finite.Scaling(scaler, *self.parts, optimiser)
         clip = clip_by_both(norm, value)
         self.step = self.processes.step(self.parts, measure(*measured), optimiser, clip, scaling, accumulate)
         self.test_step = measure_with_loss(*measured)
@@ -287,7 +270,7 @@ class Run:
         called = {"epochs": epochs, "epochs that are done": done, "test_every": self.test_every}
         self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": called})
         if self.processes.first:
-            warn_of_nan(training.test)
+            finite.warn_of_nan(training.test)
         with nullcontext() if self.checkpoint is None else note_signals(training.stop):
             try:
                 self.tell("on_fit_begin")
@@ -341,7 +324,7 @@ class Run:
         if not whole:
             return
         averages = self.pass_.measurements.means("fit: data")
-        refuse_epoch(training, averages["loss"], self.clipped, self.checkpoint, self.cause)
+        finite.refuse_epoch(training, averages["loss"], self.clipped, self.checkpoint, self.cause)
         self.pass_, training.batch = None, 0
         optimiser = training.optimiser
         rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(optimiser.rates())}
@@ -381,7 +364,7 @@ class Run:
         tell = partial(tell_callbacks, training=training, callbacks=self.active_callbacks())
         tested = measure_means("fit: validation data", *own, tell)
         training.measured = of_training
-        refuse_test_loss(training, tested["loss"], self.checkpoint)
+        finite.refuse_test_loss(training, tested["loss"], self.checkpoint)
         training.record |= {f"test_{name}": x for name, x in tested.items()}
         self.tell("on_evaluation_end")
         training.evaluating = False
@@ -395,7 +378,7 @@ class Run:
         # Each rank checks whole batches, so that all get the same result without communication.
         with count_batches(training.data, "fit: data", OneProcess(), False) as batches:
             some = (batch for _, batch in islice(batches, _PROBED))
-            return infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
+            return finite.infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -405,7 +388,8 @@ class Run:
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.requested}
-        return {"data": describe_data(training.data), "test data": describe_data(training.test), "setting": settings}
+        describe = checkpoints.describe_data
+        return {"data": describe(training.data), "test data": describe(training.test), "setting": settings}
 
     def save(self, file: File) -> None:
         """Save the training to a file; only the first process does."""
@@ -418,9 +402,10 @@ class Run:
                 "fit: a checkpoint is written between two steps of the optimiser, but gradients are being accumulated; "
                 "save only when training.updated is true."
             )
-        kept, arrays = note_callbacks(self.callbacks)
+        kept, arrays = checkpoints.note_callbacks(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
-        notes |= note_positions(training.data, training.test, None if under_way is None else under_way.given)
+        given = None if under_way is None else under_way.given
+        notes |= checkpoints.note_positions(training.data, training.test, given)
         if under_way is not None:
             notes["pass"] = under_way.notes()
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
@@ -436,10 +421,10 @@ class Run:
             )
         # Check the whole file before using any of it, so that a file that does not fit changes nothing.
         stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
-        refuse_notes(stored, who)
+        checkpoints.refuse_notes(stored, who)
         training.result.history = stored.notes["history"]
         training.epoch = len(training.history)
-        resume_callbacks(self.callbacks, training, stored, who)
+        checkpoints.resume_callbacks(self.callbacks, training, stored, who)
         training.earlier = training.epoch * (training.batches or 0)
         if "pass" in stored.notes:
             self.pass_ = DataPass(self.parts, training.data, self.processes)
@@ -447,7 +432,7 @@ class Run:
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch
             training.begun = training.batch
-        restore_positions(training.data, training.test, stored.notes, who)
+        checkpoints.restore_positions(training.data, training.test, stored.notes, who)
         stored.load()
 
 

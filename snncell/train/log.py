@@ -35,8 +35,8 @@ __all__ = ["Log", "TensorBoard"]
 class Log(Callback):
     """Log a training to a file, one line for each epoch: CSV with a header (.csv), or JSON lines (.jsonl).
 
-    Numbers can be read back exactly. A number that only some epochs have is empty in the CSV of the others. A new log
-    replaces the file; a resumed one begins with its history. `fit(log=file)` adds this.
+    Numbers can be read back exactly. If an epoch lacks a number that others have, its field in the CSV is empty. A new
+    log replaces the file; a resumed one begins with the history. `fit(log=file)` adds this callback.
 
     Args:
         file: the path.

@@ -123,7 +123,7 @@ class Spikes:
         self.heard += structure.flatten(out)[0][:1]
 
     def refuse_inner(self, net: Cell) -> None:
-        """Raise an ArgumentError for a Cell inside of a `MultiStep` of `net`, whose calls cannot be observed."""
+        """Raise an ArgumentError for a Cell inside of a `MultiStep`, because calls in a kernel cannot be observed."""
         for path, outer in net.cells_and_names():
             inner = {id(cell) for _, cell in outer.cell.cells_and_names()} if isinstance(outer, MultiStep) else set()
             for cell in self.cells:

@@ -39,7 +39,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     """Accuracy: the share of samples with the largest output at their label; NaN if an output is NaN, as for a loss.
 
     Args:
-        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first item.
+        output: (B, C); or (T, B, C), which is summed over time first. If it is a tuple, its first item counts.
         labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
         ignore_index: a class number to ignore; `train.fit` takes the loss's. If all are ignored, the accuracy is NaN.
         lengths: integers (B,), the steps of each sample in outputs (T, B, C) that count. Default: all T.
@@ -137,8 +137,9 @@ _TOP = re.compile(r"top[-_ ]?(\d+)")
 def top_k(k: Count) -> Metric:
     """Top-k accuracy: the share of samples where fewer than k classes have a larger output than the label.
 
-    Returns: A function (output, labels, lengths=None) -> number, for outputs (B, C), or (T, B, C), which are summed
-        over time up to `lengths`, and class numbers (B,). Negative labels are ignored. NaN if an output is NaN.
+    Returns: A function (output, labels, lengths=None) -> number. Outputs are (B, C); or (T, B, C), and then they are
+        summed over time up to `lengths`. Labels are class numbers (B,); negative ones are ignored. The number is NaN
+        if an output is NaN.
     Example:
         >>> output, labels = Tensor([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), Tensor([2, 1])
         >>> snncell.train.top_k(2)(output, labels).item()

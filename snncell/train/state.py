@@ -246,7 +246,7 @@ def begin_pass(parts: Sequence[Any], training: bool) -> None:
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
-    """The Parameters of a net by path, and those of a loss that is a Cell by "loss/" and path."""
+    """The Parameters of a net by path; if the loss is a Cell, its Parameters too, by "loss/" and path."""
     weights = dict(net.parameters_dict())
     of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
     known = {id(parameter) for parameter in weights.values()}

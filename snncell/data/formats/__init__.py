@@ -77,7 +77,7 @@ def read_events(
         time_unit: for tables, "s", "ms", "us" or "ns". Times are rounded to whole microseconds.
     Returns: `Events`, in the order of the file.
     Raises: FileError for a missing, damaged, ambiguous or unknown file, with the byte, line or array of the problem;
-        ArgumentError for invalid columns and units, and for either of them with a file that is not a table.
+        ArgumentError for invalid `columns` or `time_unit`, and if you pass one for a file that is not a table.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "recording.csv")

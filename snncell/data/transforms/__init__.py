@@ -44,9 +44,9 @@ class Transform:
     - `batch` must not draw random numbers.
 
     A `Loader` calls `batch` instead of the callable and of padding. If `batch` raises, the Loader calls the callable
-    sample by sample, so that the error names the sample. In a `Compose`, only the `batch` of the last part is used, and
-    each sample passes the other parts alone, with its own random numbers. A callable with an argument `rng` is always
-    called sample by sample. So is a subclass that overrides `__call__` but not `batch`.
+    sample by sample, so that the error names the sample. In a `Compose`, only the last part transforms a batch at
+    once. The earlier parts get each sample alone, with its own random numbers. A callable with an argument `rng` is
+    always called sample by sample. So is a subclass that overrides `__call__` but not `batch`.
     """
 
     # The lowest and the highest value of attributes; such an attribute is a number, or two in ascending order.
@@ -131,7 +131,7 @@ def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
 
 
 def generator(rng: Draws) -> Generator:
-    """Return `rng` if it is a generator; otherwise a new one from a seed, by default one that `set_seed` decides."""
+    """Return a generator as it is, or a new one from the seed `rng`; for None the seed is drawn (see `set_seed`)."""
     return np.random.Generator(np.random.Philox(draw_seed())) if rng is None else np.random.default_rng(rng)
 
 
