@@ -23,14 +23,15 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
 
 
-PATHS = ("sums", "tiles", "taps", "planes", "products", "events")
+PATHS = ("sums", "tiles", "taps", "planes", "products", "pixels", "events")
 DEPTHWISE = ("taps", "planes")  # for large images, and for small ones
+POINTWISE = ("products", "pixels")  # by BLAS, and without copies
 
 
 def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     """Images, a weight, a gradient of the results, and options, of random sizes.
 
-    "tiles", "taps", "planes" and "products" get sizes that they support.
+    All paths but "sums" and "events" get sizes that they support.
     """
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
@@ -53,12 +54,15 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
             (*dilation, 2)[:2],
             (*before, 1)[:2],
         )
-    if path == "products":
+    if path in POINTWISE:
         groups, (size, stride, dilation) = 1, [(1,) * axes] * 3
         before = (0,) * axes
     most = 9 if path == "planes" else 20
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, most)) for r, p in zip(reach, before, strict=True)]
+    if path == "pixels":
+        channels, outputs, lengths[-1] = 16 * channels, 4 * outputs, int(rng.choice([16, 48, 64, 144]))
+        lengths[:-1] = [1 if lengths[-1] > 16 else lengths[0]] * (axes - 1)
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
     images = int(rng.integers(1, 20))
     density = rng.choice([0.0, 0.03, 0.5, 1.0])
@@ -88,7 +92,8 @@ def by(path: str) -> Iterator[None]:
             patch.setattr(depthwise, "supports", lambda shape: False)
         if path == "taps":
             patch.setattr(depthwise, "SMALL", 0)
-        if path == "products":
+        if path in POINTWISE:
+            patch.setattr(pointwise, "in_place", lambda shape, may=pointwise.in_place: path == "pixels" and may(shape))
             for name, value in (("LEAST_CHANNELS", 1), ("LEAST_SIDE", 4), ("LEAST_PIXELS", 60), ("CHUNK", 100)):
                 patch.setattr(pointwise, name, value)
             patch.setattr(blas, "PART_WORK", (1 << 8, 1 << 9))
@@ -110,8 +115,8 @@ def assert_equal_windows(seed: int, path: str) -> None:
 
 @compiled
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("path", ["sums", "products", "events"])
-@pytest.mark.sampled(36)
+@pytest.mark.parametrize("path", ["sums", "products", "pixels", "events"])
+@pytest.mark.sampled(44)
 def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
     assert_equal_windows(seed, path)
 
@@ -163,7 +168,7 @@ def test_bits_do_not_depend_on_threads_or_batch(path: str, work: int, monkeypatc
 
 
 @compiled
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "products"])
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in POINTWISE])
 def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
     """Every algorithm computes the last pixels apart if they do not fill a vector, a tile of rows or a band."""
     rng = np.random.default_rng(5)

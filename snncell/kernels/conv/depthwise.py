@@ -99,11 +99,14 @@ def plane_of(phases: Sequence[tuple[Axes, Ints]], out: Ints) -> Plane | None:
 
 def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
     """Compute results into `out`; the arguments are those of `direct._correlate`."""
-    own = flat(weights)[np.arange(shape.groups)[:, None] * order.group + np.array(order.taps)]
     plane = None
     if math.prod(axis.results for axis in shape.axes) == math.prod(out.shape[2:]):
-        plane = plane_of([(shape.axes, tuple(range(own.shape[1])))], out.shape[2:])
-    _correlate(x, own, out, shape, plane)
+        plane = plane_of([(shape.axes, tuple(range(len(order.taps))))], out.shape[2:])
+    own = flat(weights).reshape(shape.groups, -1)
+    if order.taps != tuple(range(order.group)):
+        own = np.take(own, order.taps, axis=1)
+    kernel, *sizes, places, blank, geometry = _plan(shape, out.shape[2:], plane, x.dtype)
+    kernel(*sizes, flat(x), own, places, blank, out.reshape(-1), geometry)
 
 
 def correlate_phases(x: Any, weights: Any, out: Any, phases: Sequence[tuple[Shape, WeightOrder]]) -> bool:
@@ -115,40 +118,46 @@ def correlate_phases(x: Any, weights: Any, out: Any, phases: Sequence[tuple[Shap
     plane = plane_of([(shape.axes, order.taps) for shape, order in phases], out.shape[2:])
     if plane is None:
         return False
-    _correlate(x, weights.reshape(len(weights), -1), out, phases[0][0], plane)
+    kernel, *sizes, places, blank, geometry = _plan(phases[0][0], out.shape[2:], plane, x.dtype)
+    kernel(*sizes, flat(x), flat(weights).reshape(len(weights), -1), places, blank, out.reshape(-1), geometry)
     return True
 
 
-def _correlate(x: Any, own: Any, out: Any, shape: Shape, plane: Plane | None) -> None:
-    """Compute results from the weights (groups, taps)."""
+@functools.lru_cache(maxsize=512)
+def _plan(shape: Shape, out: Ints, plane: Plane | None, dtype: Any) -> tuple[Any, ...]:
+    """The kernel for results, its units and their grain, and its arguments `places`, `blank` and `geometry`."""
     down, across = shape.axes
-    height, width = out.shape[2:]
-    first = 0 if plane else down.first * width + across.first
+    height, width = out
     geometry = [
         *(shape.groups, down.length, across.length, down.stride, down.results, across.results),
-        *(first, height * width, down.step * width),
+        *(0 if plane else down.first * width + across.first, height * width, down.step * width),
     ]
+    kernel = _kernel(correlate_planes, plane or _taps(shape, dtype), dtype)
     units = shape.images * shape.groups
-    kernel = _kernel(correlate_planes, plane or _taps(shape, x.dtype), x.dtype)
-    operands = flat(x), own, *_operands(shape, x.dtype), out.reshape(-1)
-    kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
+    return kernel, units, _grain(shape, units), *_operands(shape, dtype), np.array(geometry, np.int64)
 
 
 def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Compute the gradient of weights into `out`: see `direct.convolve_weight`."""
-    down, across = shape.axes
-    taps = _taps(shape, x.dtype)
     plane = plane_of([(shape.axes, tuple(range(math.prod(shape.window))))], dout.shape[2:])
-    parts = max(1, min(shape.images, -(-UNITS // shape.groups)))
-    units, lanes = parts * shape.groups, (VECTOR if plane else taps.wide) // x.dtype.itemsize
-    partial = empty((units, math.prod(shape.window) * lanes), x.dtype)
+    kernel, (parts, lanes), *sizes, places, blank, geometry = _weight_plan(shape, plane, x.dtype)
+    partial = empty((parts * shape.groups, math.prod(shape.window) * lanes), x.dtype)
     partial[...] = 0
-    lengths = down.length, across.length, down.stride, down.results, across.results
-    geometry = [shape.groups, *lengths, shape.images, parts]
-    kernel = _kernel(contract_planes, plane or taps, x.dtype)
-    operands = flat(x), flat(dout), *_operands(shape, x.dtype), partial
-    kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
+    kernel(*sizes, flat(x), flat(dout), places, blank, partial, geometry)
     out[...] = partial.reshape(parts, *out.shape, lanes).sum((0, -1))
+
+
+@functools.lru_cache(maxsize=512)
+def _weight_plan(shape: Shape, plane: Plane | None, dtype: Any) -> tuple[Any, ...]:
+    """The kernel for the weight gradient, the parts of the images, the lanes of a tap, and the rest as for `_plan`."""
+    down, across = shape.axes
+    taps = _taps(shape, dtype)
+    parts = max(1, min(shape.images, -(-UNITS // shape.groups)))
+    lengths = down.length, across.length, down.stride, down.results, across.results
+    geometry = np.array([shape.groups, *lengths, shape.images, parts], np.int64)
+    kernel, units = _kernel(contract_planes, plane or taps, dtype), parts * shape.groups
+    lanes = (VECTOR if plane else taps.wide) // dtype.itemsize
+    return kernel, (parts, lanes), units, _grain(shape, units), *_operands(shape, dtype), geometry
 
 
 def _grain(shape: Shape, units: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import ALIGNMENT, empty
-from snncell.kernels.conv import event_lists, transforms, winograd
+from snncell.kernels.conv import event_lists, pointwise, transforms, winograd
 from snncell.kernels.conv.event_lists import (
     add_to_terms,
     clear_terms,
@@ -192,7 +192,7 @@ MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of 
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
 # The cost model, in cycles of one thread per image and group, fitted to ratios of measured times for 133 shapes
 # (`benchmarks/events.py`). Dense algorithms cost
-# - one cycle per vector of multiplications,
+# - one cycle per vector of multiplications, or POINTWISE if images are not copied,
 # - COPIED per element that is copied,
 # - WEIGHT per weight that is summed over parts of the images, PACKED per weight that is packed, and TRANSFORMED per
 #   weight of either kind at each of Winograd's points.
@@ -204,7 +204,7 @@ MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all
 # - SUMMED per vector of weights that is summed over parts of the images,
 # - per event in a window, EVENT for each panel and ADDED for each vector of sums.
 COPIED, WEIGHT, CALL, MOVED, WINDOW, SUMMED, EVENT, ADDED = 1.3, 8.0, 10_000.0, 1.2, 8.0, 38.0, 1.7, 2.3
-PACKED, TRANSFORMED = 1.3, 1.0
+PACKED, TRANSFORMED, POINTWISE = 1.3, 1.0, 0.8
 BATCH = 16  # an assumed number of images that share the packed weights
 
 
@@ -289,6 +289,9 @@ def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
         points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
         weights, copied = channels * outputs * points, outputs * results
         dense, packed = winograd.cycles(shape), TRANSFORMED
+    elif pointwise.supports(shape) and pointwise.in_place(shape):
+        weights, copied = 0, 0
+        dense, packed = POINTWISE * terms * outputs * results / LANES, 0.0
     else:
         # The padding of windows at the border is multiplied too. Results that fill vectors are not copied.
         weights, copied = terms * outputs, elements + (outputs * results if results % LANES else 0)
