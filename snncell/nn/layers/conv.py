@@ -142,21 +142,11 @@ class Conv2dTranspose(_Conv):
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            in_channels: Count,
-            out_channels: Count,
-            kernel_size: Lengths,
-            stride: Lengths = ...,
-            pad_mode: PadMode = ...,
-            padding: Lengths = ...,
-            output_padding: Lengths = ...,
-            dilation: Lengths = ...,
-            group: Count = ...,
-            has_bias: bool = ...,
-            weight_init: Init | None = ...,
-            bias_init: Init | None = ...,
+            self, in_channels: Count, out_channels: Count, kernel_size: Lengths, stride: Lengths = ...,
+            pad_mode: PadMode = ..., padding: Lengths = ..., output_padding: Lengths = ..., dilation: Lengths = ...,
+            group: Count = ..., has_bias: bool = ..., weight_init: Init | None = ..., bias_init: Init | None = ...,
             dtype: FloatDtype = ...,
-        ) -> None: ...
+        ) -> None: ...  # fmt: skip
 
     def weight_shape(self) -> tuple[int, ...]:
         """(input channels, output channels of a group, *window)."""
@@ -209,10 +199,8 @@ class ConvLSTMCell(Cell):
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Zeros."""
-        zeros = ops.zeros(
-            (x.shape[0], self.out_channels, *x.shape[2:]), dtypes.promote(x.dtype, self.of_h.weight.dtype)
-        )
-        return zeros, zeros
+        dtype = dtypes.promote(x.dtype, self.of_h.weight.dtype)
+        return (ops.zeros((x.shape[0], self.out_channels, *x.shape[2:]), dtype),) * 2
 
     def extend_repr(self) -> str:
         return ""

@@ -62,11 +62,8 @@ class _OfBoth(_Delayed):
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         x, y = inputs
-        return [
-            _way(
-                kernels.weight_gradient_limit(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2])
-            )
-        ]
+        taps = attrs["delays"], x.shape[2], y.shape[2]
+        return [_way(kernels.weight_gradient_limit(x, y, taps[0]), True, y, taps)]
 
 
 class _OfOne(_Delayed):
@@ -77,9 +74,8 @@ class _OfOne(_Delayed):
 
 
 def _way(below: float, transforms: bool, y: Any, taps: tuple[int, ...]) -> str:
-    dense = (
-        "by Fourier transforms of time" if transforms and kernels.transform_share(y.shape, taps) < 1.0 else "by BLAS"
-    )
+    saves = transforms and kernels.transform_share(y.shape, taps) < 1.0
+    dense = "by Fourier transforms of time" if saves else "by BLAS"
     return f"event-driven below {percent(below)} of non-zero elements, else {dense}" if below > 0.0 else dense
 
 

@@ -309,17 +309,10 @@ class RNN(_RecurrentNetwork):
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            input_size: Count,
-            hidden_size: Count,
-            num_layers: Count = ...,
-            nonlinearity: Literal["tanh", "relu"] = ...,
-            has_bias: bool = ...,
-            batch_first: bool = ...,
-            dropout: Probability = ...,
-            bidirectional: bool = ...,
-            dtype: FloatDtype = ...,
-        ) -> None: ...
+            self, input_size: Count, hidden_size: Count, num_layers: Count = ...,
+            nonlinearity: Literal["tanh", "relu"] = ..., has_bias: bool = ..., batch_first: bool = ...,
+            dropout: Probability = ..., bidirectional: bool = ..., dtype: FloatDtype = ...,
+        ) -> None: ...  # fmt: skip
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]

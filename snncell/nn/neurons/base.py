@@ -20,6 +20,8 @@ from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import Inclusive, Wrapper, check_spike_function
 from snncell.tape.tensor import Tensor
 
+__all__ = ["Neuron"]
+
 # --- spike functions --------------------------------------------------------------------------------------------------
 
 

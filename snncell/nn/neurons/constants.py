@@ -17,6 +17,8 @@ from snncell.nn.neurons.convert import make_like
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = ["Membrane"]
+
 
 def from_rest(v: Any, rest: Any) -> Any:
     """v - rest. For the number 0, return v: a compiled loop would not optimise the subtraction away."""

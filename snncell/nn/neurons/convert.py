@@ -23,6 +23,11 @@ from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = [
+    "decay_from_euler", "decay_from_lava", "decay_from_rate", "decay_from_tau", "euler_from_decay",
+    "steps_from_seconds", "tau_from_decay",
+]  # fmt: skip
+
 # --- constants --------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.nn.neurons.convert import decay_from_tau
 from snncell.tape.tensor import Tensor, on_device_of
 
+__all__ = ["AlphaNode", "CobaLIFNode", "CubaLIFNode", "ShortTermPlasticity", "WithSynapse"]
+
 SHARE = Range(0.0, 1.0, "high")
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
 ORDER = field(

@@ -17,6 +17,8 @@ from snncell.nn.neurons.constants import Membrane, from_rest
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = ["IFNode", "LIFNode", "LINode", "LeakyNode", "ParametricLIFNode"]
+
 
 @with_fields(by_place="v_threshold fire surrogate_function v_reset reset detach_reset")
 class IFNode(Neuron):
@@ -44,15 +46,9 @@ class IFNode(Neuron):
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            v_threshold: Any = ...,
-            fire: bool = ...,
-            surrogate_function: Any = ...,
-            v_reset: Any = ...,
-            reset: str | None = ...,
-            detach_reset: bool = ...,
-            **options: Any,
-        ) -> None: ...
+            self, v_threshold: Any = ..., fire: bool = ..., surrogate_function: Any = ..., v_reset: Any = ...,
+            reset: str | None = ..., detach_reset: bool = ..., **options: Any,
+        ) -> None: ...  # fmt: skip
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return v + self.gained(x)
@@ -125,16 +121,9 @@ class LIFNode(EulerLeak):
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            tau: Any = ...,
-            v_threshold: Any = ...,
-            v_reset: Any = ...,
-            reset: str | None = ...,
-            detach_reset: bool = ...,
-            decay_input: bool = ...,
-            surrogate_function: Any = ...,
-            **options: Any,
-        ) -> None: ...
+            self, tau: Any = ..., v_threshold: Any = ..., v_reset: Any = ..., reset: str | None = ...,
+            detach_reset: bool = ..., decay_input: bool = ..., surrogate_function: Any = ..., **options: Any,
+        ) -> None: ...  # fmt: skip
 
 
 @with_fields

@@ -13,6 +13,8 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
+__all__ = ["AdExNode", "AdaptiveQIFNode", "EIFNode", "IzhikevichNode", "QIFNode"]
+
 V_C = field(0.8, FINITE, "critical potential, above which the potential grows without input until the neuron fires")
 A0 = field(1.0, POSITIVE, "curvature of the quadratic term, 1 / unit of v")
 DELTA_T = field(1.0, POSITIVE, "sharpness of the spike onset, in the unit of v (smaller is sharper)")

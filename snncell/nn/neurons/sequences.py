@@ -20,6 +20,8 @@ from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, on_device_of
 
+__all__ = ["PSN", "Readout", "SlidingPSN"]
+
 _COUNT = Range(1, 2**15, "both", "is a whole number of at least 1", whole=True)  # PSN has steps^2 weights
 
 

@@ -28,6 +28,11 @@ from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, Eule
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = [
+    "ALIFNode", "BalancedResonateNode", "CLIFNode", "GLIFNode", "ILIFNode", "KLIFNode", "MultiSpikeLIFNode",
+    "RefractoryLIFNode", "ResonateNode", "TCLIFNode",
+]  # fmt: skip
+
 MOST = Range(1, 2**24, "both", "is a whole number of at least 1", whole=True)
 
 
@@ -333,19 +338,10 @@ class GLIFNode(Neuron):
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            alpha: Any = ...,
-            beta: Any = ...,
-            gamma: Any = ...,
-            tau: Any = ...,
-            v_threshold: Any = ...,
-            linear_decay: Any = ...,
-            v_subreset: Any = ...,
-            conduct: Any = ...,
-            detach_reset: bool = ...,
-            surrogate_function: Any = ...,
-            compare: str = ...,
-        ) -> None: ...
+            self, alpha: Any = ..., beta: Any = ..., gamma: Any = ..., tau: Any = ..., v_threshold: Any = ...,
+            linear_decay: Any = ..., v_subreset: Any = ..., conduct: Any = ..., detach_reset: bool = ...,
+            surrogate_function: Any = ..., compare: str = ...,
+        ) -> None: ...  # fmt: skip
 
     starts = 0.0
     other_states = (0.0,)

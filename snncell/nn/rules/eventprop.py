@@ -6,7 +6,7 @@ The operations here map the spike times of inputs, (B, N_in, K_in), and weights 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -98,14 +98,14 @@ class _SentBack(_SpikeTimes):
         return [(x.shape, x.dtype) for x in inputs[:2]]
 
 
-def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
-    return on_cpu.find(times, weights, **constants)
+def _without_silent(find: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda times, weights, *, silent, **constants: find(times, weights, **constants)
 
 
 # `silent` is always inf. With this argument `check_finite` accepts the inf of missing spikes, because it reports inf
 # only in results of operations without inf among their arguments.
-spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
-spike_times.def_on_gpu(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
+spike_times = _SpikeTimes("spike_times", _without_silent(on_cpu.find), multiple=True)
+spike_times.def_on_gpu(_without_silent(on_device.find))
 sent_back = _SentBack("sent_back", send_back, multiple=True)
 sent_back.def_on_gpu(on_device.send_back)
 
@@ -124,18 +124,9 @@ spike_times.def_bprop(partial(_send_back_by, sent_back))
 
 
 @sent_back.def_bprop
-def _(
-    times: Tensor,
-    weights: Tensor,
-    order: Tensor,
-    found: Tensor,
-    places: Tensor,
-    _currents: Tensor,
-    gradients: Tensor,
-    _out: Any,
-    dout: Any,
-    **constants: float,
-) -> Sequence[Any]:
+def _(*both: Any, **constants: float) -> Sequence[Any]:
+    times, weights, order, found, places, _currents, gradients, _out, dout = both
+
     def sent(times: Tensor, weights: Tensor, found: Tensor, gradients: Tensor) -> Any:
         return _sent_back_by_operations(times, weights, found, gradients, order, places, **constants)
 
@@ -144,17 +135,9 @@ def _(
 
 
 def _sent_back_by_operations(
-    times: Tensor,
-    weights: Tensor,
-    found: Tensor,
-    gradients: Tensor,
-    order: Tensor,
-    places: Tensor,
-    *,
-    tau_mem: float,
-    tau_syn: float,
-    v_threshold: float,
-) -> tuple[Tensor, Tensor]:
+    times: Tensor, weights: Tensor, found: Tensor, gradients: Tensor, order: Tensor, places: Tensor, *, tau_mem: float,
+    tau_syn: float, v_threshold: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The result of `sent_back` by Tensor operations on events and spikes, (B, E, N, K), for gradients of it."""
     samples, inputs, of_each = times.shape
     rank = ops.argsort(order)  # rank of each event in time
@@ -196,20 +179,14 @@ class _RecurrentSpikeTimes(_SpikeTimes):
         return [found, ((order[0], order[1] + math.prod(found[0][1:])), kind), *more]
 
 
-def _find_recurrent(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
-    return recurrent.find(times, weights, **constants)
-
-
 def _refuse_device(*_: Any, **__: Any) -> Any:
     raise DeviceError('EventPropLIF: recurrent layers run on the CPU only. Move the layer and inputs by .to("cpu").')
 
 
-recurrent_times = _RecurrentSpikeTimes("recurrent_times", _find_recurrent, multiple=True)
+recurrent_times = _RecurrentSpikeTimes("recurrent_times", _without_silent(recurrent.find), multiple=True)
 recurrent_times.def_on_gpu(_refuse_device)
 recurrent_sent_back = _SentBack("recurrent_sent_back", recurrent.send_back, multiple=True)
 recurrent_sent_back.def_on_gpu(_refuse_device)
-
-
 recurrent_times.def_bprop(partial(_send_back_by, recurrent_sent_back))
 
 

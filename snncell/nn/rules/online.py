@@ -407,20 +407,14 @@ class Online(Cell):
     tau_e: float = field(25.0, STEPS, "time constant of the eligibility of STDP, in steps", quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        self._check_cell()
-        self._find_rule()
-
-    def _check_cell(self) -> None:
         cell = self.cell
-        if (
-            not isinstance(cell, Cell)
-            or isinstance(cell, (MultiStep, Online))
-            or getattr(cell, "whole_sequences", False)
-        ):
+        one_step = not isinstance(cell, (MultiStep, Online)) and not getattr(cell, "whole_sequences", False)
+        if not isinstance(cell, Cell) or not one_step:
             raise ArgumentError(
                 f"Online: cell must be a Cell of one time step, construct(x, *states) -> (output, *states), not "
                 f"{came(cell)}. To run over time, put the Online into a MultiStep: nn.MultiStep(nn.Online(cell))."
             )
+        self._find_rule()
 
     def _find_rule(self) -> WithinStep:
         if isinstance(self.rule, STDP):
