@@ -48,8 +48,8 @@ class LaunchTime(NamedTuple):
         operations: multiplications and additions.
         bound: the least time in seconds in which this machine can process its bytes and operations.
         times_bound: seconds / bound.
-        density: the share of nonzero elements in the operand in which the CPU looks for events, or None.
-        path: "events", "dense", or both with a comma; "" if the CPU does not look for events.
+        density: the share of nonzero elements in the operand in which the CPU searches for events, or None.
+        path: "events", "dense", or both with a comma; "" if the CPU does not search for events.
         shape: the shape that it runs over.
         line: the line of code.
     """
@@ -75,7 +75,7 @@ class LayerTime(NamedTuple):
     Attributes:
         name: the path and the class of the layer.
         times_bound: seconds / bound; NaN without launches.
-        density: that of the sparsest operand in which the CPU looks for events, or None.
+        density: the density of the sparsest operand in which the CPU searches for events, or None.
         forward, backward, optimiser: the parts of `seconds`.
     """
 
@@ -186,7 +186,7 @@ def _measure(
             start = time.perf_counter()
             runs.append(_ClockedRun(start, run(timed.plan), list(timed.log)))
     seconds = statistics.median(plain)
-    # By the fastest runs, because other programs on the machine delay some runs by more than the clocks do.
+    # Compare the fastest runs, because other programs on the machine delay some runs by more than the clocks do.
     overhead = min(one.seconds for one in runs) / min(plain) - 1.0
     return timed, runs, seconds, overhead, compiled.seconds + max(0.0, first - seconds)
 
@@ -374,8 +374,8 @@ def _cut(text: str, width: int, is_path: bool) -> str:
 def _launch_times(
     timed: TimedPlan, numbers: Sequence[int], runs: Sequence[_ClockedRun]
 ) -> tuple[list[LaunchTime], float]:
-    """A row for each launch, in the order of `numbers`, and the time of the rest of a step. The times and operations of
-    a loop over time exclude those of launches inside.
+    """A row for each launch, in the order of `numbers`, and the time of the rest of a step. The time and operations of
+    a loop over time are without those of the launches inside of it.
     """
     times, rests = [], []
     for run in runs:

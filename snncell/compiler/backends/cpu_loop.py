@@ -4,9 +4,9 @@
         for t in range(steps):   `loops.scan_loop`, or `loops.scan_recomputing` with checkpoints
             for i in block:      `tile.py`
 
-The state of a block stays in cache. Each input sequence is read from memory once and each result written once, whatever
-the number of operations in a step. With checkpoints, a backward loop reads some sequences twice: to rerun the forward
-steps of a segment, and then for the backward steps.
+The state of a block stays in cache. Each input sequence is read from memory once and each result written once, for any
+number of operations in a step. With checkpoints, a backward loop reads some sequences twice: to rerun the forward steps
+of a segment, and then for the backward steps.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class CPULoop(LoopBackend):
         # two views of one array with an additional slice.
         self.shifted: dict[Value, Value] = {}
         for before, after in zip(self.carry, self.after, strict=True):
-            # If two states have the same Value after the step, only one can use its array, because an array begins with
-            # the initial value of one state.
+            # If two states have the same Value after the step, only one can use its array, which begins with its own
+            # initial value.
             taken = after in self.carry or after in self.shifted.values()
             if not taken and {before, after}.issubset(self.sequences):
                 self.shifted[before] = after
         self.sequences = [value for value in self.sequences if value not in self.shifted]
         self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
-        # Without products a block has at most BLOCK elements, so its arrays fit on the stack. Rows can have any length.
+        # Without products, a block has at most BLOCK elements, so its arrays fit on the stack. Rows can be longer.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)
 
@@ -117,7 +117,7 @@ class CPULoop(LoopBackend):
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-        # Read `block.prepare` last: writing any of the other text may add an allocation to it.
+        # Read `block.prepare` last, because the code above may add allocations to it.
         bounds = [*BOUNDS, *block.prepare] if self.scatter else self.gather.begin(block.prepare, self.scratch)
         begin = [*bounds, *begin]
         if self.recompute:
@@ -141,8 +141,8 @@ class CPULoop(LoopBackend):
         self.fused: EventGather | EventScatter | None = self.scatter if own else self.gather if numbers else None
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
-        """Choose the sums over axes that the kernel computes block by block. The other sums over axes run after the
-        loop, so for them the kernel writes the sum over time of each element (`totals`).
+        """Choose the sums over axes that the kernel computes block by block. For the others, which run after the loop,
+        the kernel writes the sum over time of each element (`totals`).
         """
         # (sum, how it is divided into blocks, rows of the array of partial results of one block)
         self.reduced: list[tuple[Instruction, BlockSum, int]] = []
@@ -160,9 +160,7 @@ class CPULoop(LoopBackend):
         self.totals = [value for value in self.summed if value in whole]
 
     def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
-        """The statements for states and sums at the start of a block, the start of a step, the end of a step, and the
-        end of a block.
-        """
+        """The statements for states and sums: at the start of a block, of a step, at the end of a step, of a block."""
         begin, step, move, finish = [], list[str](), list[str](), list[str]()
         for n, value in enumerate(self.carry):
             count = block.count(value)
@@ -193,8 +191,8 @@ class CPULoop(LoopBackend):
             sums.append(f"sum_broadcast({operands}, span{m}, times{m}, wide{m}, each{m})")
         if not far:
             return begin, step, [], sums
-        # Sums have two levels: `far` adds up partial sums of NEAR steps, and z is the current partial sum. A loop of
-        # at most NEAR steps has one partial sum only, so it needs no `far`.
+        # Sums have two levels: z is the sum of at most NEAR steps, and `far` adds up these partial sums. A loop of at
+        # most NEAR steps needs no `far`.
         begin.insert(0, f"is_long = steps > {NEAR}")
         flush = [f"if is_long and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
         return begin, step, flush, ["if is_long:", *loops.indent(finish), *sums]
@@ -365,9 +363,8 @@ def flat_array(array: Any) -> list[Any]:
 
 
 def rows_array(array: Any, steps: int) -> list[Any]:
-    """A sequence as a matrix, with a slice in each row, and its stride: 1, or 0 if all steps read one slice. The stride
-    is 0 if the sequence is broadcast along time. It is also 0 for an unused placeholder, if the kernel gathers instead
-    of reading the sequence.
+    """A sequence as a matrix, with a slice in each row, and its stride: 1, or 0 if all steps read the same slice. If
+    the kernel gathers instead of reading the sequence, the matrix is an unused placeholder.
     """
     if isinstance(array, RowsOfEvents):
         return [np.zeros((1, 1), array.matrix.dtype), 0]

@@ -73,9 +73,8 @@ class CUDALoop(LoopBackend):
         self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
 
     def _straight(self) -> list[str]:
-        """The loop over all steps without rematerialisation."""
-        # Software prefetching: there are few instructions between two loads, but a load takes hundreds of cycles.
-        # Therefore the loads of AHEAD steps are in flight; y0_0, y0_1, ... are a queue in registers.
+        # Software prefetching: a load takes hundreds of cycles, much longer than the instructions of a step. So the
+        # loads of AHEAD steps are in flight, and y0_0, y0_1, ... are a queue in registers.
         used = self._used()
         first = []
         for d in range(AHEAD):
@@ -196,7 +195,7 @@ class CUDALoop(LoopBackend):
         segments = -(-steps // every)
         stored = [DEVICE.empty((segments, *x.shape), x.dtype) for x in self.carry if self.storing]
         arguments: list[Any] = [steps, count, every, *self.index.sizes]
-        held = []  # keeps copies alive until the launch, because the pool would reuse their memory for later copies
+        held = []  # keeps copies alive until the launch, because otherwise the pool would reuse their memory
         for value in self.carry:
             array = known[value]
             array = array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)

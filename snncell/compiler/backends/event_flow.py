@@ -1,4 +1,4 @@
-"""The closed form of linear equations: exact steps of event-driven neurons, traced like the equations themselves.
+"""The closed form of linear differential equations: exact steps of event-driven neurons, as traced operations.
 
 The slopes of the states must be linear, dy_j/dt = sum_k A_jk y_k + b_j, with coefficients that are constant between
 events. A state that drives another one must not be driven itself. The states after a time h are then
@@ -113,7 +113,7 @@ def flow(slopes: Sequence[Form], y: Sequence[Tensor], length: Tensor, who: str) 
 
 
 def _difference(a: Tensor, b: Tensor, of_a: Tensor, of_b: Tensor) -> Tensor:
-    """The quotient (exp(a) - exp(b)) / (a - b), from both exponentials; accurate for close a and b, and smooth."""
+    """The quotient (exp(a) - exp(b)) / (a - b), from both exponentials; also accurate and smooth for close a and b."""
     first = a > b
     d = b.where(first, a) - a.where(first, b)  # not above 0
     far = d < -NEAR
@@ -144,7 +144,8 @@ def value_of(form: Form, y: Sequence[Any], constant: bool = True) -> Any:
 
 
 def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> Any:
-    """The time until the slope of a linear form is 0; 0, negative or NaN if this never occurs. None if it is constant.
+    """The time until the slope of a linear form is 0; 0, negative or NaN if this never occurs. None for a slope that
+    does not change its sign.
 
     The slope is a sum of two exponentials with the rates a and b. From its present value u and derivative w,
     exp((a - b) s) = 1 + x with x = (b - a) u / (w - b u).

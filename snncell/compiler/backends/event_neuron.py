@@ -75,7 +75,7 @@ class _Literals(Statements):
 
 
 class _Method:
-    """A method `who` of a neuron, traced as a function of `count` Tensors and of the constants, read at `places`."""
+    """A traced method of a neuron, `who` in errors: a function of `count` Tensors and of the constants at `places`."""
 
     def __init__(self, program: Program, count: int, places: list[int], who: str) -> None:
         self.program, self.count, self.places, self.who = program, count, places, who
@@ -96,12 +96,10 @@ class _Method:
 class EquationsOfNeuron:
     """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
 
-    `constants` are the Tensors and Parameters that the equations read. A neuron's array p has its constants, then the
-    Python `numbers` in the equations. `states` is the number of states in the kernels: the states of the neuron and, if
-    it has a refractory period, the remaining time of this period.
-
-    If `exact`, the steps are in closed form. The equations must then be linear. With `watched`, the read-out must be
-    linear, too.
+    `constants` are the Tensors and Parameters that the equations read. In the kernels, the array p of a neuron has its
+    constants, then the Python `numbers` in the equations. `states` is the number of states in the kernels: the states
+    of the neuron and, if it has a refractory period, the remaining time of this period. If `exact`, the steps are in
+    closed form, so the equations must be linear. With `watched`, the read-out must be linear, too.
     """
 
     def __init__(self, neuron: Any, neurons: int, who: str, exact: bool = False, watched: bool = False) -> None:
@@ -303,8 +301,8 @@ class EquationsOfNeuron:
     def _text(
         self, name: str, arrays: str, function: Callable[..., Any], elements: list[tuple[str, int]], both: bool = False
     ) -> str:
-        """The source of a generated function for one lane, and with `both` of another for all lanes. It reads
-        `elements`, pairs of an array and a row, and writes the last of its `arrays`.
+        """The source of a generated function for one lane (a neuron in a vector), and with `both` of another for all
+        lanes. It reads `elements`, pairs of an array and a row, and writes the last of its `arrays`.
         """
         trace = Trace(who=self.who)
         with settings(trace=trace, tape=None):
@@ -349,9 +347,8 @@ def _weight_last(receive: Callable[..., list[Tensor]], states: int) -> Callable[
 
 
 def _back(function: Callable[..., list[Tensor]], count: int, gap: int | None = None) -> Callable[..., list[Any]]:
-    """The vector-Jacobian product of a function of `count` inputs; without an output gradient it is 1.
-
-    The result has None at `gap`, the position of a length or weight that this function does not have.
+    """The vector-Jacobian product of a function of `count` inputs, followed by output gradients, by default 1. The
+    result has None at `gap`, the position of a length or weight that this function does not have.
     """
 
     def back(*given: Tensor) -> list[Any]:

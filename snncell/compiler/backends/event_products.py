@@ -100,8 +100,8 @@ class EventGather:
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
                 gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
                 place = f"turn % held * count{space}"
-            # A row that was computed before the loop is copied within the cache. Do not select one of two arrays here:
-            # LLVM would check both for aliasing, and it gives up if it has too many arrays to check.
+            # Copy a row that was computed before the loop, within the cache, instead of selecting one of two arrays:
+            # LLVM would check both for aliasing, and it gives up with too many arrays to check.
             lines += [f"if inner{n} >= 0:", *gather, "else:"]
             lines += [f"    copy(tail(near{n}, {place}), tail(row(x{row}, t * h{row}), low{space}), count{space})"]
             lines += [f"y{n} = tail(near{n}, {place})"]
@@ -119,8 +119,8 @@ class EventGather:
         return arguments
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a block, the columns of a row, and the rows of a block. Without gathered products, all
-        elements form one row, and blocks are parts of it.
+        """The columns of a block, the columns of a row, and the rows of a block. If this run gathers no product, all
+        elements form one row.
         """
         rows = self._gathered(known)
         if self.by_rows or not rows:
@@ -185,8 +185,8 @@ class EventScatter:
                 rows.scatter_rows(...): add `near` to the rows of the strip's sums that belong to the events
             rows.put_strip(...): the sums are columns of the gradient, or rows of its transpose
 
-    One thread owns a strip of the gradient and processes all samples in order. The last operand of each product is one
-    of the `sequences` that the loop computes.
+    A strip is some columns of the gradient. One thread processes all samples of a strip, in order. The last operand of
+    each product is one of the `sequences` that the loop computes.
     """
 
     def __init__(self, products: list[Instruction], sequences: list[Value]) -> None:
@@ -213,8 +213,8 @@ class EventScatter:
         return [*lines, "for sample in range(samples):"]
 
     def fetches(self, sequences: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
-        """The statements at the start of a step that prefetch the slices of the input sequences of `AHEAD` steps later.
-        The hardware does not prefetch them, because a strip is a short part of a slice, and the next strip is far away.
+        """The statements at the start of a step that prefetch the slices of input sequences for `AHEAD` steps later.
+        The hardware does not prefetch them, because a strip is a short part of a slice, and the next slice is far away.
         """
         lines = []
         for n, value in enumerate(sequences):

@@ -66,14 +66,16 @@ class Statements:
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """Pass a number as an argument of its own, even an equal one, so that the source does not depend on values."""
+        """Pass each number as a separate argument, even an equal one, so that the source does not depend on values."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
 
 
 def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
-    """Cast a float to a small integer through int32, so that it wraps as in C; a direct cast is undefined."""
+    """Cast a float to a small integer by way of int32, where it wraps, because the result of a direct cast is
+    undefined.
+    """
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
     return f"np.int32({result})" if from_float and dtype.kind in "iu" and dtype.itemsize <= 2 else result
@@ -82,7 +84,7 @@ def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
 def file_head(
     instructions: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
 ) -> str:
-    """The head of a file: docstring, imports (with `more`), and a cast per dtype, also of partial sums of `summed`."""
+    """The head of a file: docstring, imports (with `more`), and a cast per dtype, also for sums of `summed` Values."""
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
 
@@ -145,12 +147,12 @@ class IndexSpace:
         x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
 
     Neighbouring axes merge if every operand is broadcast along both or along none of them, as the first two axes here.
-    Most kernels then have one or two axes, so fewer kernels are compiled, and inner loops are long. All elements of a
-    `uniform` operand are equal, so it is broadcast along all axes. `sizes` has the length of each merged axis, and
+    Most kernels then have one or two axes, so fewer kernels are compiled, and inner loops are long. A `uniform`
+    operand, with all elements equal, is broadcast along all axes. `sizes` has the length of each merged axis, and
     `kept` is False for a reduced axis. `present[value]` is False for each axis along which the operand is broadcast.
 
-    If `nested`, each operand must have the few levels of `repeats`. An operand with more levels is in `expanded`, with
-    the shape to which the caller must broadcast it.
+    If `nested`, `fill_broadcast` copies broadcast operands, with at most four levels of loops (see `repeats`). If an
+    operand needs more levels, `expanded` has the shape to which the caller must broadcast it first.
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class IndexSpace:
         return tuple(n if has else 1 for n, has in zip(self.sizes, self.present[value], strict=True))
 
     def coverage(self, value: Value) -> Literal["all", "some", "one"]:
-        """Return "all" if each index has its own element, "some" if some indices share one, "one" if all share one."""
+        """ "all" if each index has its own element, "some" if some indices share an element, "one" if all share one."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 
@@ -207,7 +209,7 @@ def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
     """Merge neighbouring axes that the reduction and all operands treat alike. Return for each merged axis its length,
-    whether it is kept (not reduced), and the original axes that it contains.
+    whether it is kept (not reduced), and its original axes.
     """
     runs: list[list[int]] = []
     previous: Any = None
@@ -232,13 +234,13 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 
 
 def _levels_of(pattern: Sequence[bool]) -> list[list[int]]:
-    """The axes in runs with equal `pattern`, from the first run in which the operand is present."""
+    """The axes in runs (levels) with equal `pattern`, from the first run in which the operand is present."""
     levels = [list(run) for _, run in itertools.groupby(range(len(pattern)), lambda axis: pattern[axis])]
     return levels[1:] if len(levels) > 1 and not pattern[0] else levels
 
 
 def _with_few_levels(pattern: tuple[bool, ...]) -> tuple[bool, ...]:
-    """The pattern if it has at most four levels (present, broadcast, present, broadcast), else with the last merged."""
+    """The pattern if it has at most four levels; otherwise with all axes from the third level on present."""
     levels = _levels_of(pattern)
     if len(levels) <= (3 if pattern[-1:] == (True,) else 4):
         return pattern

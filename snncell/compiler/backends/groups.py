@@ -8,9 +8,9 @@ The statements come from the formulas (`expressions.py`), and the loop around th
     channels of many images         reduce_slices: one image after the other, in memory order
     otherwise                       reduce_rows       a sum along memory for each result
 
-On the device, there is a thread for each element, or for each part of a sum. Sums use no atomics: `chunks` threads
-share each result, each adds every `chunks`-th term, and further rounds sum their results until one is left. The number
-of chunks depends only on the sizes, and so do the bits. Sums of float32 are compensated (`Reduced.compensated`).
+On the device, there is a thread for each element, or for each part of a sum. Sums use no atomics: each of `chunks`
+threads adds every `chunks`-th term of a result, and further rounds sum their results until one is left. The number of
+chunks, and so the bits, depends only on the sizes. Sums of float32 are compensated (`Reduced.compensated`).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _GroupBody(Statements):
 def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
     """Emit the CPU kernel of a fused group; `uniform` are constants with all elements equal."""
     assert group.shape is not None  # only loops are emitted
-    # Decide by the sizes, not by the number of threads, because the decision affects the order of summation.
+    # Decide by the sizes, not by the number of threads, so that the order of summation does not depend on it.
     shared = math.prod(group.shape) * cost_of(group.instructions) >= PARALLEL_SIZE
     body = _GroupBody(group, uniform, "loop_", LOOP)
     sizes, kept = body.space.sizes, body.space.kept
@@ -158,7 +158,7 @@ def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
 def _loop(
     kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[Reduced], shared: bool
 ) -> tuple[list[str], int, int]:
-    """The lines of the fitting template, its number of units, and the partial results per unit."""
+    """The lines of the template for these axes, its number of units, and the partial results per unit."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:

@@ -17,9 +17,9 @@ Operands from outside are slices of sequences (their part for one time step) and
     some   broadcast, as one number per neuron       r0_0[i]    an array of the block, filled by `fill_broadcast`
     one    a scalar                                  r0_0       a number
 
-To compute the index of a broadcast operand at each element would take divisions, and LLVM would not vectorise the loop
-over the elements. Therefore the kernel copies such an operand to an array with one number for each element of the
-block: a constant once for all steps, and the slice of a sequence once per step.
+An index of a broadcast operand would take divisions at each element, and LLVM would not vectorise the loop over the
+elements. Therefore the kernel copies such an operand to an array with one number for each element of the block: a
+constant once for all steps, and the slice of a sequence once per step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Scratch:
 
 class PhaseOperands:
     """The operands from outside of the kernel for phases over one shape. `sequences` and `fixed` map input sequences
-    and loop-invariant operands to the numbers of their arguments of the kernel. The phases use the operands in `used`.
+    and loop-invariant operands to their argument numbers. `used` are the operands that the phases use.
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class KernelBlock:
         summed: list[Value],
         near: dict[Value, list[str]] | None = None,
     ) -> list[str]:
-        """The lines of one step. `array_of` names the arrays with the states before the step, and `targets` those after
+        """The lines of one step. `array_of` names the arrays of the states before the step, and `targets` those after
         it. `sequences` are stored in `o0[t]`, ..., and `summed` are added to `z0`, ... `near` has the statements that
-        choose the place of a sequence, if there are several.
+        choose another place for a sequence.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines: list[str] = []

@@ -1,11 +1,11 @@
 """Launches, the entries of a plan: generated loops, on CPU or device, and calls of other operations.
 
-Neighbouring loops of a plan are batched into one launch, which pays the cost of a call and of threads only once:
+Neighbouring loops of a plan are batched into one launch, so that the cost of a call and of threads arises only once:
 
     loop 1 over (700, 256), loop 2 over (256,), loop 3 over (256, 20)   ->   one call with a table of three kernels
 
-The kernels themselves do not change, so nothing is compiled for the table, and results stay the same. Independent loops
-share threads if there is enough work in all of them together; others run one after the other on one thread.
+The kernels themselves do not change, so nothing is compiled for the table. Independent loops share threads if there is
+enough work in all of them together. Otherwise they run one after the other on one thread.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Launch(LoopLaunch):
         return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
-        """Input and output arrays (stored in the slots) for a launch without narrowing and without partial results."""
+        """Input and output arrays for a launch without narrowing or partial results; outputs are put into slots."""
         arrays = [argument.whole(slots) for argument in self.arrays]
         for slot, merged, dtype, shape in self.outputs:
             array = slots[slot] = into[slot] if slot in into else HOST.empty(merged if shape is None else shape, dtype)
@@ -171,7 +171,6 @@ class DeviceLaunch(LoopLaunch):
         self.join = joins[0] if joins else None
 
     def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
-        """Fill the output slots; `scalars` replace the Program's numbers."""
         fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
         # A uniform array is passed as a single element.
         arrays = [slots[s] if fixed is None else slots[s].reshape(-1)[:1] for s, fixed in self.arrays]
@@ -270,7 +269,7 @@ class _Argument:
 
 
 class Segments:
-    """Two or more loops in one batched launch, in a legal order; if threads share them, they are independent."""
+    """Two or more loops in one batched launch, in a legal order; only independent loops are `shared` by threads."""
 
     def __init__(self, launches: Sequence[Launch], shared: bool) -> None:
         self.launches = list(launches)
@@ -296,8 +295,8 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
     runs: list[PlanEntry | Segments] = []
     loops: list[Launch] = []
     for launch in (*launches, None):
-        # Only loops that run on one thread, and whose kernels alone compute their results. Results in a storage format
-        # must be narrowed after the kernel, before another loop may read them.
+        # Batch only loops that run on one thread, and whose kernels alone compute their results: results in a storage
+        # format are narrowed after the kernel, before another loop may read them.
         if isinstance(launch, Launch) and not (launch.parallel or launch.parts or launch.narrowed):
             loops.append(launch)
             continue
@@ -347,7 +346,7 @@ def _launch(
     op: FusibleOperation, specs: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
     """A cached launch, and the position and dtype of each number among the inputs. `specs` has shape and dtype of each
-    array, and None for a number, which is an argument of the kernel.
+    array, and None for each number.
     """
     trace, attrs = Trace(), dict(options)
     inputs = tuple(1 if spec is None else Value(trace, *spec) for spec in specs)

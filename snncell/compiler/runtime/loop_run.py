@@ -147,9 +147,9 @@ class _StepPlan:
 
 
 class _StepRun:
-    """A running loop with its own arrays, because the same loop may run on other threads.
-    Every launch has two arrays for each result, one for even and one for odd steps. So a launch can read the states
-    before a step while it writes the states after the step. Slices are written directly into their sequences.
+    """A running loop with its own arrays, because the same loop may run on other threads. Every launch has two arrays
+    for each result, one for even and one for odd steps, so that it can read the states before a step while it writes
+    those after the step. Slices are written directly into their sequences.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ LoopKernel = CPULoop | CUDALoop | StepLoop
 
 
 class LoopRun:
-    """The arrays of one run, starting from those of all inputs: states, sequences, constants."""
+    """One run of a loop, with its arrays. `arrays` are those of the inputs: states, sequences, constants."""
 
     def __init__(self, schedule: LoopSchedule, arrays: Sequence[Any], steps: int) -> None:
         self.schedule, self.steps = schedule, steps
@@ -265,7 +265,7 @@ class LoopRun:
         return [*ys, *(self.space.cast(self.totals[value], value.dtype) for value in parts.sums)]
 
     def _reduce(self) -> None:
-        """Compute the sums over time that the loop has not computed, and run the instructions that use them."""
+        """Compute the sums over time that the loop has not computed, and run the instructions on sums."""
         parts, space, totals = self.schedule.parts, self.space, self.totals
         on_sums = [one for one in parts.reductions if is_on_sums(one) and one.outputs[0] not in totals]
         operands = [x for one in on_sums for x in values_in(one) if one.op.additive or x not in parts.fixed]
@@ -287,12 +287,12 @@ class LoopRun:
 
 
 def gathers(loop: LoopKernel, instruction: Instruction) -> bool:
-    """True for a product that the loop's kernel may gather itself, instead of reading its result."""
+    """True for a product before the loop that the loop's kernel may gather itself."""
     return isinstance(loop, CPULoop) and instruction.outputs[0] in loop.gather
 
 
 def adds_up(loop: LoopKernel, instruction: Instruction) -> bool:
-    """True for a product over all steps that the loop's kernel may scatter itself."""
+    """True for a product after the loop that the loop's kernel may scatter itself."""
     return isinstance(loop, CPULoop) and instruction in loop.scatter
 
 
@@ -321,7 +321,7 @@ def over_all_steps(
 
 
 class _OfAllSteps(Primitive):
-    """The operation of an instruction, lifted to whole sequences."""
+    """The operation of an instruction, for all time steps at once."""
 
     as_stored = EVERYWHERE
 
@@ -392,7 +392,7 @@ class AllStepsPlan:
         self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
     def _align(self, x: Value, ndim: int, instruction: Instruction) -> Value:
-        """Insert axes of length 1 after the time axis, because within a step shapes broadcast from the right."""
+        """Insert axes of length 1 after the time axis, so that the axes of a step still broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x

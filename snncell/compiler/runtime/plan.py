@@ -42,16 +42,16 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, current_space,
 
 class Plan:
     """The launches of one Program for arrays in `space`. If `recorded`, a plan on the device becomes a CUDA graph where
-    that is faster; plans that a loop runs are not.
+    this is faster. Plans that a loop runs are not recorded.
     """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
         self.program = program
         self.space = space
         slots = Slots()
-        # Broadcast constants stay broadcast, because loops read a single element of them.
+        # Broadcast constants stay broadcast, so that loops read only one element of them.
         constants = {value: space.constant(array) for array, value in program.constants}
-        # All elements are equal if there is only one, or if all strides are 0. The device has sizes and strides, too.
+        # All elements are equal if there is only one, or if all strides are 0.
         uniform = {
             value: array
             for value, array in constants.items()
@@ -182,7 +182,7 @@ class Plan:
 
 
 def owner_of(array: np.ndarray[Any, Any]) -> int:
-    """The identity of the array that owns the memory of a view."""
+    """The id of the array that owns the memory of a view."""
     while type(array.base) is np.ndarray:
         array = array.base
     return id(array)
@@ -246,10 +246,10 @@ class RecordedPlan:
     """A plan as one CUDA graph: a single request from the host for all its launches.
 
     The first run launches as any plan does; the second one records, and plays the recording. A graph uses the same
-    memory each time. Therefore arguments and Parameters are copied into the memory of the graph. A Parameter that the
-    graph writes stays in this memory and needs no copy. The arrays of returned results and Parameters use the memory of
-    the graph. Before the graph overwrites it, each of these arrays that is still in use gets a copy. So a user's arrays
-    never change, and copies are made only if they are needed.
+    memory each time, so arguments and Parameters are copied into this memory, except for Parameters that the graph
+    writes, which stay there. Returned results and Parameters are arrays in this memory, too. Before the graph
+    overwrites it, each of these arrays that is still in use gets a copy. So a user's arrays never change, and copies
+    are made only if they are needed.
     """
 
     def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:
@@ -285,7 +285,7 @@ class RecordedPlan:
         self._inputs, self._values, self._results = [], {}, []
 
     def _record(self, arrays: Sequence[Any]) -> None:
-        """Run once to fill a new arena with memory, then record a second run, which cannot allocate new memory."""
+        """Run once to fill a new arena (a pool of device memory), then record a second run, which must not allocate."""
         device = runtime()
         arguments = [_argument(n, x) for n, x in enumerate(arrays)]
         read = [_value(p) for p in self.read]
@@ -328,8 +328,8 @@ class RecordedPlan:
         for parameter, value in values.items():
             self._values[parameter][...] = value
             self._copied_value[parameter] = parameter._data
-        # Assign the graph's arrays to the Parameters before the graph is played, while the arrays still have the old
-        # values. Then the graph changes all values at once, and an interruption cannot leave only some of them new.
+        # Assign the graph's arrays to the Parameters before the graph is played, while they have the old values. Then
+        # the graph changes all values at once, and an interruption cannot leave only some of them new.
         lent: dict[int, GraphMemory] = {}
         results = [self._hand_out(x, lent) for x in self._results]
         handed_out = {parameter: self._hand_out(self._values[parameter], lent) for parameter in self.written}
@@ -368,5 +368,5 @@ def _value(parameter: Parameter) -> Any:
 
 
 def is_graph_faster(launches: int, copied: int) -> bool:
-    """Return True if one request for all launches saves more time than the copies of the inputs cost."""
+    """True if one request for all launches saves more time than the copies of the inputs take."""
     return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

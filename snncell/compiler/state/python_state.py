@@ -1,7 +1,7 @@
 """Guards on Python state: detect changes of the values that a trace treats as constants.
 
-They are compared once directly after the trace, because the traced function itself may change them, and again at each
-later call.
+The values are compared directly after the trace, because the traced function itself may change them, and at each later
+call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PythonState(ReachableValues):
         variables, slots = self._variables, list(self._slots.values())
         containers, arrays = self._containers, self._arrays
 
-        # This runs at each call. So almost all of it is `for` loops, which are faster than generators and methods.
+        # This runs at each call, so it consists of `for` loops, which are faster than generators and methods.
         def unchanged() -> bool:
             try:
                 for take, mapping, values in present:
@@ -177,14 +177,14 @@ class PythonState(ReachableValues):
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
 
     def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
-        """Raise if an attribute or a global is a Tensor of this trace, or was replaced by a container with one. First
-        restore the previous value.
+        """Raise if an attribute or a global is a Tensor of this trace, or was replaced by a container with such a
+        Tensor. Its previous value is restored first.
         """
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
-            # Here, skip a container that has not replaced another value. If the code reads it, `refuse_leaks` searches
-            # it. If the code only appends to it, no search is needed, because its items cannot change a result.
+            # Skip a container that has not replaced another value. If the code reads it, `refuse_leaks` searches it. If
+            # the code only appends to it, its items cannot change a result.
             if not (known or isinstance(now, Tensor)) or not holds_traced_tensor(now, trace):
                 continue
             if owner is None:
@@ -239,9 +239,8 @@ after_fork(LOADING.clear)  # a forked child does not have these threads
 
 @contextmanager
 def pause_loading() -> Iterator[bool]:
-    """Pause the threads that load data, because they may draw from the global random generators. The result is True if
-    all threads have paused. A loading thread that traces does not pause the others, because two loading threads could
-    wait for each other.
+    """Context manager: pause the threads that load data, because they may draw from the global random generators. It
+    gives True if all have paused. A loading thread pauses no others, because two could wait for each other.
     """
     loads = threading.get_ident() in LOADING
     # In a nested trace, the outer trace already owns the locks.
@@ -257,7 +256,7 @@ def pause_loading() -> Iterator[bool]:
 
 class RandomStates:
     """The states, before a trace, of all random generators that the traced function may use. If a state changes, the
-    function has drawn random numbers, and its Program would contain them as constants.
+    function has drawn random numbers, which would be constants of its Program.
     """
 
     def __init__(self, state: PythonState, alone: bool) -> None:
@@ -283,7 +282,7 @@ class RandomStates:
             raise _draw_error(who, "PyTorch's random numbers" if of is _of_torch else name, every)
 
     def _drawn_by_others(self, generator: Any, of: Any) -> bool:
-        """True if another thread may have drawn: a loading thread, or one that is drawing now."""
+        """True if another thread may have drawn: a loading thread, or a thread that draws now, while we wait."""
         if not self.alone or threading.active_count() == 1:
             return not self.alone
         present = of(generator)
@@ -303,7 +302,7 @@ def _draw_error(who: str, name: str, every: str) -> TraceError:
 
 
 def _position_of(generator: Any) -> Any:
-    """The position of a global generator, changed by each draw; reading its full state takes 20 times longer."""
+    """The position of a global generator, which each draw changes; its full state takes 20 times as long to read."""
     if generator is PYTHONS:
         _, words, following = generator.getstate()
         return words[0], words[-1], following
@@ -381,7 +380,7 @@ class Dependencies:
 
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
-    """A context in which `roots`, functions and objects, are traced. It gives the Python state that they can read, and
+    """Context manager for a trace of `roots`, functions and objects. It gives the Python state that they can read, and
     raises an error if they draw random numbers. `every` is a part of its messages, for example "each step".
     """
     state = PythonState(roots)

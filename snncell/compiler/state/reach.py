@@ -427,13 +427,13 @@ class ReachableValues:
 
 
 def _mangle(kind: type, name: str) -> str:
-    """Return the name under which Python stores an attribute: `__gain` of a class A is `_A__gain`."""
+    """The name under which Python stores an attribute: `__gain` of a class A is `_A__gain`."""
     private = name.startswith("__") and not name.endswith("__")
     return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
 def _values_to_follow(values: Iterable[Any]) -> list[Any]:
-    """Values of a library, also inside of containers, that may lead to a user's code."""
+    """The values held by library code, also inside of containers, that may lead to a user's code."""
     every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
     return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]
 

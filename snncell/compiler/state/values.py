@@ -58,7 +58,7 @@ class Holder:
 
 
 def same_value(now: Any, then: Any) -> bool:
-    """True if a trace with one value is valid for the other: identical, or equal numbers or strings."""
+    """True if a trace with one value is valid for the other: the same object, or equal numbers, strings or tuples."""
     if now is then:
         return True
     if type(now) is not type(then):
@@ -103,7 +103,7 @@ def cell_value(cell: CellType | ContextVar[Any]) -> Any:
 
 
 def id_of(mapping: Mapping[str, Any], owner: Any) -> int:
-    """The identity of a Holder's mapping."""
+    """The id of a Holder's mapping."""
     return id(owner) if isinstance(owner, type) else id(mapping)  # `vars` of a class is a new object each time
 
 
