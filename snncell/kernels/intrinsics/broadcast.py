@@ -24,7 +24,7 @@ from snncell.kernels.loops import LANES
 def fill_broadcast(
     target: Any, source: Any, first: int, count: int, outer: int, times: int, inner: int, each: int
 ) -> None:
-    """The elements from `first` to `first + count` of a flat array that repeats those of `source` (outer, inner).
+    """Store in `target` `count` elements from `first` on of a flat array that repeats those of `source` (outer, inner).
 
     The array is `source[:, None, :, None]` broadcast to (outer, times, inner, each), and this repeated without end. For
     example, a number per channel of images has inner = channels, each = pixels. Up to the end of a vector, `target` is
@@ -116,13 +116,13 @@ def sum_broadcast(
 # --- The plan of a sum by blocks --------------------------------------------------------------------------------------
 
 LONG = 64  # elements that a kernel should add at a time
-FEWER = 4  # a block has at least this number of elements for each of its results; otherwise the loop does not sum them
+FEWER = 4  # a loop sums only if a block has at least this number of elements for each of its results
 
 
 class BlockSum(NamedTuple):
-    """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes. The array is read as
+    """The sum of an array of a `shape` to the shape `kept`, which has length 1 along summed axes. The array is read as
     (repetitions, outer, times, inner, each) and summed to the results (outer, inner). If there are few results, `inner`
-    contains each of them `fold` times, and these copies are added last.
+    contains each result `fold` times, and `total` adds these copies.
     """
 
     shape: tuple[int, ...]
@@ -154,7 +154,7 @@ class BlockSum(NamedTuple):
             sums = np.bincount(places.reshape(-1), parts.reshape(-1), self.outer * self.inner)  # in order
         axes = tuple(axis for axis, n in enumerate(self.shape) if self.kept[axis] != n)
         sums = sums.reshape(self.outer, self.fold, -1).sum(1)
-        # The results (outer, inner) may have more axes than `kept`, which had too many levels.
+        # Sum the axes that `_results` has left in full.
         return sums.reshape(_results(self.shape, self.kept)).sum(axes, keepdims=True).reshape(self.kept)
 
     def _group(self) -> int:
@@ -169,7 +169,7 @@ def block_sum(shape: tuple[int, ...], axes: tuple[int, ...]) -> BlockSum:
     own = [math.prod(shape[axis] for axis in level) for level in levels]
     if len(own) == 1 and not _has(shape, kept, levels[0]):
         return BlockSum(shape, kept, 1, 1, 1, own[0])
-    if len(own) == 2:  # the results are a run of elements each
+    if len(own) == 2:  # each result is the sum of a contiguous run of elements
         return BlockSum(shape, kept, own[0], 1, 1, own[1])
     if len(own) == 4:
         return BlockSum(shape, kept, *own)
@@ -183,14 +183,18 @@ def _has(shape: tuple[int, ...], kept: tuple[int, ...], level: list[int]) -> boo
 
 
 def _levels(shape: tuple[int, ...], kept: tuple[int, ...]) -> list[list[int]]:
-    """Runs of kept and summed axes, from the first kept one on; axes of length 1 belong to any run."""
+    """The levels of a sum, runs of axes that are all kept or all summed, from the first kept axis on. They leave out
+    axes of length 1. For example, the sum of (8, 64, 1024) over axes 0 and 2 has the levels [1] and [2].
+    """
     axes = [axis for axis, n in enumerate(shape) if n != 1]
     levels = [list(run) for _, run in itertools.groupby(axes, lambda axis: kept[axis] == shape[axis])]
     return levels[1:] if len(levels) > 1 and not _has(shape, kept, levels[0]) else levels or [[]]
 
 
 def _results(shape: tuple[int, ...], kept: tuple[int, ...]) -> tuple[int, ...]:
-    """`kept`, with more axes in full if it has more than the four levels kept, summed, kept, summed."""
+    """The shape of a kernel's results: `kept`, but from a third level on with all axes in full if there are more than
+    four levels, because a kernel has loops for four.
+    """
     levels = _levels(shape, kept)
     if len(levels) <= 4:
         return kept

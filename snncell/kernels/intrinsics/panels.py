@@ -202,7 +202,9 @@ def pack(
 def store(
     out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Copy `height` rows of sums, `stride` apart, to a result from row `first` and column `low` on."""
+    """Copy `height` rows of sums, `stride` apart, to a result from row `first` and column `low` on. `out` is this
+    result, or its transpose if `out_turned` is not 0.
+    """
     if out_turned != 0:
         _, m = out.shape
         turn(tail(flat(out), low * m + first), m, sums, stride, height, width, side)

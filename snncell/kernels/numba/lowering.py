@@ -171,7 +171,7 @@ class Lower(lowering.Lower):  # type: ignore[misc]
         return self._converted(op, signature, (expr.lhs, expr.rhs), resty)
 
     def _divided(self, op: Any, number: Any, divisor: Any) -> Any:
-        """The quotient or the remainder of a division by a positive constant, rounded down. Numba's code branches."""
+        """The quotient or remainder of a division by a positive constant, rounded down, without Numba's branches."""
         builder, size, quotient = self.builder, divisor.constant, op is operator.floordiv
         if size & (size - 1) == 0:
             shift = divisor.type(size.bit_length() - 1)

@@ -88,7 +88,6 @@ def _multiply_any(x: Any, y: Any) -> Any:
 
 
 def _multiply_batch_into(out: Any, x: Any, y: Any) -> None:
-    """Multiply batches of matrices, in parts along the first axis of the result."""
     parts = number_of_parts(out.size * x.shape[-1], len(out) if out.ndim > 2 else 1)
     if parts == 1:
         np.matmul(x, y, out=out)

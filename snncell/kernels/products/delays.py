@@ -105,7 +105,6 @@ _KINDS = "int16[1] T[1] int64[2] int32[2] int64 int64 int64[1] int16[1]* T[1]* i
 
 
 def _windows(found: matmul.MatrixEvents, steps: int, inputs: int, delays: int) -> matmul.MatrixEvents:
-    """The events of the window matrix."""
     rows = found.counts.shape[1]
     sums = np.zeros((steps + 1, rows // steps), np.int64)
     np.cumsum(found.counts.sum(0).reshape(steps, -1), 0, out=sums[1:])
