@@ -295,7 +295,7 @@ def energy(
         inputs: the inputs of the network, (T, B, ...). The estimate is the mean over the B samples.
         hardware: a name in `HARDWARE`, or a `Hardware`.
         baseline: hardware for the network without spikes; `hardware` by default.
-        reuse: True if a dense product reads each weight and input once; False if each multiply-accumulate reads both.
+        reuse: True if a dense product reads each weight and input once per pass; False: once per multiply-accumulate.
         options: further arguments of the call by name, such as `lengths`.
     Returns: An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
     Example:

@@ -127,7 +127,6 @@ class _Calls(DataFlow):
                     self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
 
     def place(self, cell: Any, kind: type, path: str, sources: Signal) -> Signal | None:
-        """Append the nodes of a Cell to a signal."""
         walk = self.walk
         if kind is nn.Stateful:
             return self.through(cell.cell, Sum(sources), self.axes).sources
@@ -150,7 +149,6 @@ class _Calls(DataFlow):
         return None if nodes is None else walk.chain(path, nodes, sources)[1]
 
     def unknown(self, cell: Any, path: str) -> Exception:
-        """The exception for a Cell without a NIR node."""
         where = f"{path or 'the net'} is a {type(cell).__name__}"
         if isinstance(cell, Membrane):
             return error_of(f"{where}, which is one time step. Put it into nn.MultiStep.")

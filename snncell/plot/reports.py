@@ -276,7 +276,6 @@ _LETTERS, _LINES = 108, 72  # letters per line and lines per page of text
 
 
 def _write_pdf(report: Report) -> None:
-    """Write pages of text, then pages of figures."""
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 

@@ -52,7 +52,6 @@ class _Exporter(DataFlow):
         self.signal = IntegerSignal(0, float(largest_input), True)
 
     def export(self) -> tuple[integer.IntegerLayer, ...]:
-        """Export all layers."""
         self._refuse_branch(self.net, "", self.run((0,)), "returns")
         return tuple(self.layers)
 
@@ -64,7 +63,6 @@ class _Exporter(DataFlow):
         self.signal = signal
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Append the layers of a Cell."""
         if not ours(kind) or kind is nn.SequentialCell:
             return None
         refuse_replacement(cell, path, _error, "so it has no integer layer")
@@ -98,7 +96,6 @@ class _Exporter(DataFlow):
             )
 
     def unknown(self, cell: Any, path: str) -> Exception:
-        """The exception for a Cell without an integer layer."""
         place = ExportedCell(path, cell)
         if isinstance(cell, BatchStatistics):
             return place.error(

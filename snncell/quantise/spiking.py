@@ -315,7 +315,6 @@ class _Conversion(DataFlow):
             )
 
     def unknown(self, cell: Any, path: str) -> Exception:
-        """The exception for a Cell without a spiking form."""
         reason, fix = next((words for kinds, *words in REASONS if isinstance(cell, kinds)), OTHERWISE)
         return _error(f"{name_of_cell(path, cell)} has no spiking form, because {reason}; {fix}.")
 

@@ -245,7 +245,6 @@ def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
 
 
 def _has_graded_spikes(layer: LayerFacts) -> bool:
-    """True if the spikes of a layer have several sizes."""
     assert layer.spikes is not None  # the caller has checked `rates`
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)

@@ -234,7 +234,6 @@ class _Trial:
         self.value: float | None = None
 
     def run(self) -> None:
-        """Call the network within the monitor, with gradients if there is a loss."""
         self._at_rest()
         monitoring = False
         try:
@@ -320,7 +319,6 @@ class _Trial:
         return chance if abs(loss - chance) < AT_CHANCE * chance else None
 
     def update(self) -> None:
-        """Do one update of the Parameters; `leave_untouched` restores them."""
         if self.optimiser is None:
             return
         steps = self.optimiser.global_step._data

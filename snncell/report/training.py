@@ -300,7 +300,6 @@ def _bad_results(facts: Facts) -> Iterator[Measurement]:
 
 
 def _bad_steps(x: Array) -> Array:
-    """The steps of (T, ...) with an entry that is not finite."""
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
 
 
