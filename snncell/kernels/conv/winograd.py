@@ -236,6 +236,7 @@ def _weight_plan(shape: Shape, itemsize: int) -> ConvolutionPlan:
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
     parts = max(1, min(images, -(-UNITS // groups), most, images * rows * columns // LEAST_TILES))
+    parts = 1 << parts.bit_length() - 1  # threads get the same number of units
     # Memory for partial sums limits the number of parts. If these are too few units, split the channels or the outputs
     # too, although some tiles are then transformed several times.
     wanted = -(-UNITS // (parts * groups)) if _work(shape) > PARALLEL_WORK else 1
