@@ -148,6 +148,8 @@ def _plan(shape: Shape, out_plane: Ints, itemsize: int) -> ConvolutionPlan:
     band_rows = -(-rows // bands)
     bands = -(-rows // band_rows)
     together = 1 if bands > 1 else min(shape.images, max(1, wanted // (rows * columns)))
+    if (members := -(-shape.images // together)) > UNITS:  # round down, so that threads get the same number of units
+        together = max(together, min(-(-shape.images // (members // UNITS * UNITS)), together + together // 3))
     members = -(-shape.images // together) * bands * shape.groups
     panels = -(-padded // panel)
     split_width = -(-panels // max(1, min(panels, UNITS // members))) * panel
