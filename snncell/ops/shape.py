@@ -371,7 +371,7 @@ def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
 
 
 def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
-    """Split `x` along an axis into `chunks` equal parts. If they do not fit, the last one is shorter or missing."""
+    """Split `x` along an axis into `chunks` equal parts. If they do not fit, the last ones are shorter or missing."""
     tensor = as_tensor(x, "chunk")
     length, count = tensor.shape[as_axis(axis, tensor.ndim, "chunk")], as_int(chunks, "chunk", "chunks")
     return split(tensor, -(-length // count) if length else [0] * count, axis)

@@ -179,7 +179,7 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. If
+    After each epoch it writes the numbers of the record against the optimiser's step; it draws a confusion matrix. If
     the folder contains an earlier run, new records hide its records of later steps. The training is not changed.
 
     Args:

@@ -182,11 +182,9 @@ class Measurements:
 
 
 class DataPass:
-    """A pass over the training data: one epoch.
-
-    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data.
-    A `Loader` knows its position. For other data, the position is the number of finished batches, and the random state
-    at the beginning of the epoch, from which their order was drawn.
+    """A pass over the training data: one epoch. A checkpoint within it contains the measurements, the states of all
+    `Stateful` Cells, and the position in the data. A `Loader` knows its position. For other data, the position is the
+    number of finished batches, and the random state at the beginning of the epoch, from which their order was drawn.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:
