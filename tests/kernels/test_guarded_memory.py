@@ -10,8 +10,8 @@ import pytest
 from snncell.kernels.numba import policy
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="its protected pages are asked for as on Linux")
-@pytest.mark.skipif(not policy.compiles(), reason="it is what compiled code does that nobody else checks")
+@pytest.mark.skipif(sys.platform != "linux", reason="protected pages are allocated as on Linux")
+@pytest.mark.skipif(not policy.compiles(), reason="NumPy checks the bounds of uncompiled kernels")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cases", [12, 100])
 def test_kernels_stay_within_their_arrays(cases: int) -> None:

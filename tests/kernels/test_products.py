@@ -55,7 +55,7 @@ def events(rng: Any, shape: tuple[int, ...], density: float, dtype: Any, weighte
 
 
 def close(found: Any, x: Any, y: Any) -> None:
-    """True if `found` is `x @ y` to rounding, in any order of summation."""
+    """Assert that `found` is `x @ y` to rounding, in any order of summation."""
     wide = np.float64 if found.dtype == np.float32 else np.longdouble
     exact = x.astype(wide) @ y.astype(wide)
     assert found.shape == exact.shape

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numba
@@ -77,8 +78,7 @@ def test_one_and_two_threads_give_equal_bits() -> None:
 def test_two_python_threads_run_one_jitted_function_concurrently() -> None:
     scale = Parameter(np.float32([2.0, 3.0]), name="scale")
     f = jit(lambda x: ops.exp(x * scale).sum(axis=0) - 1.0)
-    problems = together(2, lambda number: f, rounds=50, parameters=scale)
-    assert problems == []
+    assert together(2, lambda number: f, rounds=50) == []
 
 
 def test_two_python_threads_trace_and_compile_concurrently() -> None:
@@ -97,33 +97,16 @@ def test_gradient_on_one_thread_does_not_record_operations_of_another() -> None:
     assert together(2, own, rounds=20) == []
 
 
-def together(count: int, own: Any, rounds: int, parameters: Any = None) -> list[str]:
-    """Run `own(number)` on `count` threads at once, many times, and return the errors of all threads."""
-    expected = {}
-    inputs = {n: Tensor(np.random.default_rng(n).normal(size=(8, 2)).astype(np.float32)) for n in range(count)}
-    problems: list[str] = []
-    start = threading.Barrier(count)
+def together(count: int, own: Any, rounds: int) -> list[int]:
+    """Run `own(number)` on `count` threads at once, many times; return the threads with other values than alone."""
+    inputs = [Tensor(np.random.default_rng(n).normal(size=(8, 2)).astype(np.float32)) for n in range(count)]
 
-    def work(number: int) -> None:
-        try:
-            start.wait(timeout=60)
-            f = own(number)
-            results = {f(inputs[number]).asnumpy().tobytes() for _ in range(rounds)}
-            expected[number] = results
-        except BaseException as error:  # reported in the main thread, where the test fails
-            problems.append(f"thread {number}: {type(error).__name__}: {error}")
+    def work(number: int) -> set[bytes]:
+        f = own(number)
+        return {f(inputs[number]).asnumpy().tobytes() for _ in range(rounds)}
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not any(thread.is_alive() for thread in threads)
-    for number, results in expected.items():
-        alone = own(number)(inputs[number]).asnumpy().tobytes()
-        if results != {alone}:
-            problems.append(f"thread {number}: other values than alone")
-    return problems
+    found = on_threads(*(partial(work, number) for number in range(count)))
+    return [n for n, results in enumerate(found) if results != {own(n)(inputs[n]).asnumpy().tobytes()}]
 
 
 @pytest.mark.compiled
@@ -131,14 +114,8 @@ def test_two_python_threads_run_parallel_kernels_concurrently() -> None:
     f = jit(lambda x: (x * 1.5).sum(axis=1))
     x = Tensor(np.random.default_rng(0).normal(size=(PARALLEL_SIZE // 64 + 1, 64)).astype(np.float32))
     alone = f(x).asnumpy().tobytes()
-    found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.extend(f(x).asnumpy().tobytes() for _ in range(50))) for _ in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert len(found) == 100
-    assert set(found) == {alone}
+    found = on_threads(*[lambda: {f(x).asnumpy().tobytes() for _ in range(50)}] * 2)
+    assert found == [{alone}] * 2
 
 
 @pytest.mark.compiled
@@ -263,8 +240,7 @@ import hashlib, multiprocessing, os, signal, sys, threading
 import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.kernels.numba import build, native, policy
-from snncell.kernels.numba.threads import BLAS
+from snncell.kernels.numba import policy
 
 rng = np.random.default_rng(0)
 snncell.set_seed(0)
@@ -447,7 +423,7 @@ def test_process_forked_while_another_thread_trains_or_compiles() -> None:
 WORKQUEUE = """
 import threading
 from snncell import jit, ops
-from snncell.kernels.numba import build, native, policy
+from snncell.kernels.numba import policy
 
 f, x = jit(lambda x: ops.exp(x) * 2.0), ops.ones((600, 1000))
 f(x)
@@ -470,7 +446,7 @@ def test_workqueue_layer_serialises_threads() -> None:
 LAYER = """
 import os
 from snncell import jit, ops
-from snncell.kernels.numba import build, native, policy
+from snncell.kernels.numba import policy
 from snncell.kernels.numba.threads import WORKERS
 
 jit(lambda x: ops.exp(x) * 2.0)(ops.ones((300, 1000)))
@@ -480,7 +456,7 @@ print(policy.threading_layer(), policy.number_of_threads(), WORKERS._pool is Non
 
 PRODUCT = """
 from snncell import ops
-from snncell.kernels.numba import build, native, policy
+from snncell.kernels.numba import policy
 
 (ops.ones((1024, 300)) @ ops.ones((300, 300))).asnumpy()
 print(policy.threading_layer())
@@ -571,7 +547,7 @@ def test_tbb_is_selected_where_it_is_installed(script: str) -> None:
 AT_ONCE = """
 import importlib.metadata, threading, time
 from snncell import jit, ops
-from snncell.kernels.numba import build, native, policy
+from snncell.kernels.numba import policy
 
 files = importlib.metadata.files
 importlib.metadata.files = lambda name: time.sleep(0.2) or files(name)  # on a slow disk
@@ -620,7 +596,7 @@ def test_without_tbb_waiting_threads_sleep(chosen: str | None) -> None:
 LATE = """
 import atexit, sys, threading, time
 from snncell import ops
-from snncell.kernels.numba import build, native, policy
+from snncell.kernels.numba import policy
 
 x, y = ops.ones((1024, 300)), ops.ones((300, 300))
 if "early" in sys.argv:
