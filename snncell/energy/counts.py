@@ -280,8 +280,7 @@ class Work:
     """Operations and accesses of a layer, per sample.
 
     Attributes:
-        name: path of the layer.
-        cell: the layer.
+        name, cell: the path of the layer, and the layer.
         weights, states, inputs, outputs: the numbers that it holds in a step, which decide in which memory they lie.
         spiking, dense, one_pass: counts for the three ways to compute the network, as in `Energy`.
     """

@@ -77,8 +77,7 @@ class WithGradCell(Cell):
     """The gradients of `loss_fn(network(data), label)` with respect to the network's trainable Parameters, as a tuple.
 
     Args:
-        network: a Cell.
-        loss_fn: as for `WithLossCell`; by default the output of the network is the loss.
+        network, loss_fn: as for `WithLossCell`; by default the output of the network is the loss.
         sens: the gradient to start from; by default ones.
     Example:
         >>> net = nn.Dense(1, 1, weight_init="ones")

@@ -58,8 +58,8 @@ class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
     Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor works in
-    eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. A loop over time
-    is still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
+    eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. A loop over time is
+    still one kernel, which also returns the records. The first call with a monitor is traced and compiled again.
 
     A layer is a Cell of neurons at one place of the network. It can be inside `nn.MultiStep`, `ops.scan` or a Python
     loop over time, or it is an `nn.PSN`. Its name is its attribute path in the network, without the `.cell` of
@@ -89,8 +89,8 @@ class Monitor:
     If a Cell around a layer gets an argument `lengths` (of padded sequences), spikes after the end of a sample are
     recorded as 0, and these steps do not count for rates and costs. `v`, `above` and `grad` contain the padding.
 
-    Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
-    the part that you select by `every`, `neurons` and `samples`, and only the last `calls` calls.
+    Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps the
+    part that you select by `every`, `neurons`, `samples` and `calls`.
     Raises: ArgumentError for a network without neurons, or a monitor within another one; RecordError if you read a
         quantity that was not recorded, with the reason; ShapeError if a layer was called with several shapes.
     Example:

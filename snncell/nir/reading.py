@@ -57,16 +57,15 @@ def from_nir(
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
         dt: the time step in seconds, also of your input. It may differ from the one in the metadata. In each step, IF
             neurons add r x dt, so they fire too rarely if dt is too small. `from_nir` therefore warns if a step with
-            all inputs 1 does not lift an IF neuron to its threshold (or, for r dt >= 1, to a tenth of it). The warning
-            names the dt that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
+            all inputs 1 does not lift an IF neuron to its threshold (for r dt >= 1, a tenth of it), and names the dt
+            that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
         method: "euler" or "exponential"; by default the method in the graph's metadata, or "euler". For Euler's method,
             `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this dt.
         reset: the reset of neurons whose metadata do not name one. "value" sets v to v_reset, as in nir 1.0.8 and in
             all known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
         learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
             Delay nodes. Times are learned in steps. Weights are always Parameters.
-        surrogate_function: the spike function; `surrogate.ATan()` by default.
-        dtype: the dtype of Parameters.
+        surrogate_function, dtype: the spike function, by default `surrogate.ATan()`, and the dtype of Parameters.
         lossy: True to accept a graph that snncell cannot reproduce exactly, for example one with a delay that is not a
             multiple of dt. The attribute `lost` of the result lists the differences.
     Returns: A Cell. Its child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.

@@ -15,7 +15,7 @@ energy_by_layer                           energy of each layer, with and without
 learning_rate_search                      result of train.find_learning_rate
 report, Report, Finding                   a page about a network, with diagnosed problems
 
-You can pass arrays or Tensors, (T, N) or (T, B, ...), or a recording of `snncell.monitor`, and an Axes as `ax=`.
+You can pass arrays or Tensors, (T, N) or (T, B, ...), or a monitor (`snncell.monitor`), and an Axes as `ax=`.
 """
 
 import typing as _typing

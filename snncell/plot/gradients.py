@@ -23,9 +23,9 @@ NARROWEST = 2.0  # smallest ratio of the brightest to the darkest colour, so tha
 def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """Gradient norms: the L2 norm of each layer's gradient at each time step, on a logarithmic axis.
 
-    You can use it to detect vanishing and exploding gradients. Backpropagation runs from right to left. A gradient
-    vanishes through time if its line falls steeply to the left, and explodes if its line rises to the left. Steps with
-    a gradient of exactly 0, NaN or infinity are left out of the line; the legend counts NaN and infinity.
+    Backpropagation runs from right to left. A gradient vanishes through time if its line falls steeply to the left, and
+    explodes if it rises to the left. Lines leave out steps with a gradient of exactly 0, NaN or infinity; the legend
+    counts NaN and infinity.
 
     Args:
         gradients: a mapping from layer names to the gradient of the loss with respect to the layer's input at every

@@ -75,8 +75,7 @@ class Uniform(_PerChannel):
         bits: from 2 to 16.
         scale: one of the above. "learned" and "moving" need `begin(x)` before the first call; `prepare` calls it.
         symmetric: whether zero is in the middle. False requires scale="max".
-        per_channel: whether each channel along `axis` has its own step.
-        axis: axis of the channels.
+        per_channel, axis: whether each channel along this axis has its own step.
         scale_bits: significant bits of the step, from 1 to 16; None does not round it.
         percent: for "percentile": the percentage of the values that are not clipped.
         momentum: for "moving": the part of the average that is kept at each call.

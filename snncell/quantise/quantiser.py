@@ -57,7 +57,7 @@ class Quantiser(Ranged, Cell):
     passes(x, *grid)    a mask, True where that derivative is 1 and False where it is 0; None for 1 everywhere
 
     `testing.check_bprop` checks the gradient; within `surrogate.smooth()`, `smooth` runs in place of `rounded`. Zeros
-    stay zeros. A NaN or infinity makes all values with its scale NaN. float16 and bfloat16 are rounded in float32.
+    stay zeros. A NaN or infinity makes all values with the same scale NaN. float16 and bfloat16 are rounded in float32.
 
     Inputs: x: floats of any shape.
     Returns: Values on the grid, in the shape and dtype of x.

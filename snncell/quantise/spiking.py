@@ -109,7 +109,8 @@ def to_spiking(
         samples: inputs of the ANN (B, ...), from the training data; some hundreds are enough.
         percentile: the share of a layer's outputs, in percent, that its threshold covers. 100 is their maximum. Lower
             values give a better resolution, but limit the largest outputs.
-        initial: the initial potential as a fraction of the threshold: 0.5 rounds the count of spikes, 0 rounds it down.
+        initial: the initial potential as a fraction of the threshold: with 0.5 the number of spikes is rounded to the
+            nearest, with 0 down.
         per_channel: True for a threshold for each channel (axis 1) of a ReLU, which often helps with few steps. A
             channel whose percentile is 0 gets the maximum of the layer.
     Returns: A `SequentialCell` of layers over time, with a `Readout`. With branches, it begins with a Cell for them.

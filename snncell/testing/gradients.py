@@ -55,11 +55,10 @@ def check_grads(
     pass. First, all inputs and Parameters are moved together. For order 1, each one is then also moved alone.
 
     If they differ, the check compares the worst array entry by entry. An array of more than 64 entries is halved until
-    at most 64 are left, each time keeping the half that differs more. Then the check searches for the cause by
-    experiments. It checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through
-    `ops.stop_gradient`, first at all places together, then at one place after another. It checks each Cell alone. To
-    name the time step of an error, the check must know which axis is time. It takes the first axis of an input
-    as time if its length equals the number of steps of a time loop, or the number of times that a Cell was called.
+    at most 64 are left, each time keeping the half that differs more. Then it searches for the cause by experiments. It
+    checks each custom bprop alone, at the inputs of the failed run. It lets gradients pass through `ops.stop_gradient`,
+    first at all places together, then at one place after another. It checks each Cell alone. The error names a time
+    step if the first axis of an input is as long as a time loop, or as the number of calls of a Cell.
 
     A spike is a step function, so finite differences contradict its surrogate gradient. Check a spiking network within
     `with snncell.surrogate.smooth():`, which replaces each spike by its primitive.
@@ -74,8 +73,7 @@ def check_grads(
         weights: Parameters to check, too, in float64. Default: the trainable ones of a Cell; () for none.
         detached: True if you use `ops.stop_gradient` on purpose, for example by a detached reset. Finite differences
             then keep its results constant too, so that the check passes.
-        eps: half the distance of the central differences.
-        rtol, atol: the tolerance: atol + rtol * the larger value.
+        eps, rtol, atol: the step of the central differences, and the tolerance: atol + rtol * the larger value.
         seed: the seed of the random directions.
     Returns: The comparisons, to print: for each input and Parameter the relative difference.
     Raises: GradientCheckError with both numbers, the order at which they differ, the worst entry, and the cause.
