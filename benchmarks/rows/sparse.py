@@ -27,8 +27,8 @@ class Sizes:
     rate: float = 1.0
     hidden: bool = False
 
-    def given(self) -> tuple[Any, ...]:
-        """Inputs (B, N), classes, the weight (N, N) with zeros, and `hidden`."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return inputs (B, N), classes, the weight (N, N) with zeros, and `hidden`."""
         rng = np.random.default_rng(0)
         x = rng.standard_normal((self.batch, self.width), np.float32)
         if self.rate < 1.0:
@@ -110,7 +110,7 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
 def row(name: str, sizes: Sizes, kind: str) -> Row:
     title = f"{sizes.width} to {sizes.width} with {100 * sizes.density:g} % of synapses, batch {sizes.batch}, {kind}"
     few = Sizes(6, 40, 0.2, sizes.rate, sizes.hidden)
-    return Row(name, title, sizes, few, Sizes.given, CONTESTANTS, 5.0, "layers", "a training step with Adam")
+    return Row(name, title, sizes, few, Sizes.arrays, CONTESTANTS, 5.0, "layers", "a training step with Adam")
 
 
 ROWS = [
