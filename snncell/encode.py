@@ -1,8 +1,7 @@
 """Spike codes: encoders from values to spikes, (B, ...) -> (T, B, ...), and decoders back to values.
 
-Encoders: `rate`, `latency`, `delta`, `phase`, `population`, `field_centres`, `current` and `lif`. They return 0 and 1
-in the dtype of x, without a gradient, unless their docstring says otherwise. They check the range of x, except under
-`snncell.jit`, where values are unknown.
+Encoders: `rate`, `latency`, `delta`, `phase`, `population`, `field_centres`, `current`, `lif`. Unless their docstring
+says otherwise, they return 0 and 1 in the dtype of x, without a gradient. They check the range of x, except in `jit`.
 
 Decoders: `spike_count`, `firing_rate`, `first_spike_time`, `population_vector`, `last_membrane`, `mean_membrane` and
 `max_membrane`. They take spikes or potentials (T, B, ...), are differentiable, and raise a ShapeError for sequences
@@ -130,8 +129,7 @@ def population(
         neurons: N, the number of receptive fields per value.
         steps: T, to repeat the responses over time as currents; None adds no time axis.
         low, high: the first and the last centre. The centres are equally spaced; a single neuron has (low + high) / 2.
-        width: the standard deviation of a field. None is the distance between two centres, divided by 1.5; for a single
-            neuron, (high - low) / 1.5.
+        width: standard deviation of a field. None is the distance of two centres / 1.5; for N = 1 (high - low) / 1.5.
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002, with beta = 1.5; PopEncoder of SpikingJelly, whose `std` is `width`.
@@ -254,8 +252,7 @@ def latency(
         tau: time constant in steps.
         first_spike_time: the earliest step of a spike.
         clip: True silences values below the threshold.
-        bypass: True drops spikes after the last step; False raises an ArgumentError for them, but not in
-            `snncell.jit`, which always drops them.
+        bypass: True drops spikes after the last step, as `snncell.jit` always does; False raises an ArgumentError.
     Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
     Example:
         >>> spikes = snncell.encode.latency([0.02, 0.5, 1.0], 5, linear=True, normalize=True)

@@ -144,8 +144,7 @@ class SpikformerBlock(Cell):
         x = x + SSA(x)
         y = x + LIF(BN(LIF(BN(x W_1)) W_2))      with mlp_ratio * D hidden neurons per token
 
-    The sums are those of `SEWBlock` with connect="ADD", so a silent branch passes x on. After L blocks on spikes, y is
-    a whole number up to 2 L + 1.
+    As in `SEWBlock` with connect="ADD", a silent branch passes x on. After L blocks on spikes, y is 0, 1, ..., 2 L + 1.
     Inputs, Returns: x and y: (T, B, N, D), as for `SpikingSelfAttention`.
     Source: as for `SpikingSelfAttention`; SpikingJelly, SpikformerBlock.
     Example:

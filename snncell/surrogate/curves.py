@@ -28,8 +28,8 @@ __all__ = [
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
     """Sigmoid surrogate gradient with sharpness 5, from MindSpore's guide to custom gradients.
 
-    construct: 1 if x > 0, else 0, in float32 (in float64 if x is float64); primitive: sigmoid(5 x);
-    bprop: 5 s (1 - s) with s = sigmoid(5 x).
+    construct: 1 if x > 0, else 0, in float32 (in float64 if x is float64); primitive: s = sigmoid(5 x)
+    bprop: 5 s (1 - s)
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     Elsewhere: Sigmoid(alpha=5) of snncell and SpikingJelly.
     Example:
@@ -60,8 +60,7 @@ class Sigmoid(Surrogate):
     Source: Zenke and Vogels, "The remarkable robustness of surrogate gradient learning", Neural Computation 2021.
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
-        snnTorch: sigmoid(slope=25), where slope is alpha. In snnTorch 1.0.0, the gradient is NaN instead of 0 if
-            slope * x < -88.
+        snnTorch: sigmoid(slope=25), where slope is alpha; in 1.0.0 the gradient is NaN instead of 0 if slope x < -88.
     Example:
         >>> print(grad(snncell.surrogate.Sigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.961 1.    0.071]
@@ -145,8 +144,7 @@ class Erf(Surrogate):
     "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks", Frontiers 2018.
     Elsewhere:
         SpikingJelly: Erf(alpha=2).
-        Norse: method="heavi_erfc" with sharpness k equals Scaled(Erf(k), 2 / k), because Norse's derivative lacks the
-            factor k / 2.
+        Norse: method="heavi_erfc" with sharpness k is Scaled(Erf(k), 2 / k), because it lacks the factor k / 2.
         snncell: Gaussian(sigma) is Erf(1 / (sigma sqrt(2))).
     Example:
         >>> print(grad(snncell.surrogate.Erf())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -430,8 +428,8 @@ class StochasticSpike(Wrapper):
     Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
 
     Each call and each time step draws new random numbers. After `set_seed` they are the same eagerly, under jit and in
-    nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is not
-    elementwise; the backward pass is one kernel.
+    nn.MultiStep, on any device. In nn.MultiStep the forward pass runs step by step, because drawing is not elementwise;
+    the backward pass is one kernel.
 
     Args:
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().

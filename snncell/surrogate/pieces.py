@@ -35,8 +35,7 @@ class Triangle(Surrogate):
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
         SpikingJelly: PiecewiseQuadratic(alpha) with height = alpha, width = 1 / alpha.
-        snnTorch: triangular(threshold) has no counterpart: its derivative is threshold if x < 0, and
-            -threshold if x > 0.
+        snnTorch: triangular(threshold) has no counterpart: its derivative is threshold below 0, and -threshold above.
     Example:
         >>> print(grad(snncell.surrogate.Triangle())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]
@@ -134,8 +133,7 @@ class PiecewiseExp(Surrogate):
         SpikingJelly: PiecewiseExp(alpha=1).
         sinabs: SingleExponential(grad_width=0.5, grad_scale=1), its default, is Scaled(PiecewiseExp(a), 2 * grad_scale)
             with a = 1 / (grad_width * v_threshold).
-        lava-dl: Scaled(PiecewiseExp(1 / tau_rho), scale) with tau_rho = 100 * tau_grad * v_threshold and
-            scale = scale_grad / 10.
+        lava-dl: Scaled(PiecewiseExp(1 / t), scale_grad / 10) with t = tau_rho = 100 * tau_grad * v_threshold.
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseExp())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.452 0.5   0.184]
@@ -187,8 +185,7 @@ class StraightThrough(Surrogate):
     Conditional Computation", 2013.
     Elsewhere:
         snnTorch: straight_through_estimator(). SpikingJelly: DeterministicPass().
-        Spyx: custom(bwd=jnp.ones_like). custom() without bwd is documented as straight-through, but multiplies the
-            gradient by x.
+        Spyx: custom(bwd=jnp.ones_like). custom() is documented as straight-through, but multiplies the gradient by x.
     Example:
         >>> print(grad(snncell.surrogate.StraightThrough())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1. 1. 1.]
@@ -209,8 +206,7 @@ class LeakyReLU(Surrogate):
     """Leaky ReLU surrogate gradient: one slope above the threshold and a smaller one below.
 
     primitive: k x + 1 / 2 above the threshold, leak x + 1 / 2 below;  derivative: k if x > 0, else leak
-    Source: snnTorch's leaky spike operator; Eshraghian et al., "Training Spiking Neural Networks Using Lessons From
-    Deep Learning", Proceedings of the IEEE 2023.
+    Source: snnTorch's leaky spike operator; Eshraghian et al., Proc. IEEE 2023, as for `nn.LeakyNode`.
     Elsewhere:
         SpikingJelly: LeakyKReLU(leak=0, k=1). Its derivative at the threshold itself is also k.
         snnTorch: LSO(slope=0.1), where slope is leak; in 1.0.0 it raises a TypeError. heaviside() has leak=0.

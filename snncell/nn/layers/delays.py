@@ -253,9 +253,8 @@ class DelayedConv1d(Cell):
 
         y[t, :, o, l] = sum_c sum_k sum_d w[o, c, k] kernel(d - p[o, c, k]) x[t - d, :, c, l stride + k dilation] + b[o]
 
-    Positions in x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds. The
-    attribute `synapses` is a `DelayedDense` from the C K values of a window to the O outputs. Its `weight` and `delay`
-    are (O, C K), and you can assign its `width`.
+    Positions in x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds.
+    `synapses`, a `DelayedDense` from the C K values of a window to the O outputs, has `weight`, `delay` and `width`.
 
     Args:
         in_channels, out_channels: C and O.

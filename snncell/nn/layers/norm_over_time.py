@@ -124,8 +124,7 @@ class BatchNormThroughTime(_NormPerStep):
         y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
 
     Use it if the statistics of currents change over time, for example after the onset of a static image. In training,
-    mean[t] and var[t] are those of the batch at step t; in prediction they are moving statistics, as in `BatchNorm1d`,
-    and x can have fewer steps.
+    mean[t] and var[t] are those of the batch at step t; in prediction they are moving statistics, and T can be smaller.
 
     Args:
         num_features: C.
@@ -171,8 +170,7 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
 
     Compared with `BatchNormThroughTime` it has T instead of 4 T C numbers per layer, and more values for each
-    statistic. Mean and variance are those of `ThresholdBatchNorm`. In prediction x can have fewer steps. scale starts
-    at 1.
+    statistic. Mean and variance are those of `ThresholdBatchNorm`. scale starts at 1. In prediction T can be smaller.
 
     Args:
         num_features: C.

@@ -135,11 +135,10 @@ def _(starts: Tensor, places: Tensor, x: Tensor, y: Tensor, _out: Tensor, dout: 
 class SparseDense(Cell):
     """Dense layer with a sparse weight: y = x W^T + b, over the last axis, where only some elements of W exist.
 
-    Use it for wide layers with few synapses, as on neuromorphic chips or in the brain. An element that exists is a
-    synapse. `weight`, its gradient and the moments of an optimiser have one number per synapse. So the time and memory
-    of a training step are proportional to the number of synapses. On the CPU the dense W is never built; on the GPU
-    each product builds it. If few elements of x are nonzero, as for spikes, the forward pass and the gradient of the
-    weight use only the synapses of these inputs.
+    Use it for wide layers with few synapses (elements of W), as on neuromorphic chips or in the brain. `weight`, its
+    gradient and the moments of an optimiser have one number per synapse. So the time and memory of a training step are
+    proportional to the number of synapses. On the CPU the dense W is never built; on the GPU each product builds it. If
+    few elements of x are nonzero, forward pass and gradient of the weight use only the synapses of these inputs.
 
     The pattern, the places of the synapses, stays the same during training. To let it change, pass `train.DeepR` or
     `train.RigL` to `train.fit`. With dense inputs the layer is faster than `Dense` below a density of about 40 %.

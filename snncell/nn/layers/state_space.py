@@ -33,12 +33,10 @@ class LRU(Cell):
         y[t] = Re(C h[t]) + D x[t]
 
     Use it for long sequences: a layer of LIF neurons forgets within a few of its time constants, and its gradients
-    vanish as fast. State n is a damped oscillation with a period of 2 pi / exp(theta[n]) steps, which remembers about
-    exp(-nu[n]) steps. In float32, |lambda| rounds to 1 if nu is below -16. The recurrence is linear, so put a spike
-    function or a neuron after it.
-
-    eigenvalue_init chooses the initial eigenvalues. Initially exp(gamma) = sqrt(1 - |lambda|^2), so that for white
-    noise a state has the variance of its input.
+    vanish as fast. The recurrence is linear, so put a spike function or a neuron after it. State n is a damped
+    oscillation with a period of 2 pi / exp(theta[n]) steps, which remembers about exp(-nu[n]) steps. In float32,
+    |lambda| rounds to 1 if nu is below -16. At first exp(gamma) = sqrt(1 - |lambda|^2), so that for white noise a state
+    has the variance of its input. eigenvalue_init chooses the initial eigenvalues:
 
         "ring"       |lambda|^2 uniform between the squares of `radius`, phases uniform up to max_phase (LRU)
         "s4d-lin"    exp(step (-1/2 + i pi n))                             n = 0, ..., N - 1 (S4D-Lin)

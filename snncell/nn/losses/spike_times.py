@@ -286,8 +286,7 @@ LATEST = 10.0  # in units of tau_early: the regulariser is a straight line beyon
 class MSETemporalLoss(ClassLoss):
     """Squared error of spike times relative to T: mean ((t_f - target) / T)^2.
 
-    Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron counts as firing at T - 1, and gets its
-    gradient there.
+    Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron has the time T - 1 and its gradient there.
     Inputs:
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).

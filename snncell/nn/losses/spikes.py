@@ -1,8 +1,7 @@
 """Losses of spike counts, firing rates and potentials over time, (T, B, C), and activity regularisers.
 
-With `num_classes` (population coding), the output neurons are split, in order, into groups of equal size, one group per
-class. The outputs of a group are summed. With `lengths`, (B,), steps after the end of a sample do not count, so padding
-does not change its loss.
+With `num_classes` (population coding), the output neurons form groups of equal size, one after the other, one per
+class. The outputs of a group are summed. With `lengths`, (B,), steps after the end of a sample (padding) do not count.
 
 Regularisers are costs of hidden layers' spikes (T, B, N...), which you add to the loss. The count of a neuron is its
 number of spikes in a sample, sum_t s; its rate is the count per step.
@@ -197,8 +196,7 @@ class CECountLoss(CrossEntropyOverTime):
 class CEMaxMembraneLoss(CrossEntropyOverTime):
     """Cross entropy of the maximum potentials over time: CE(max_t u[t], y).
 
-    Use it with a readout that does not spike, such as `LINode`. If several steps have the same maximum, the gradient
-    is divided equally among them.
+    Use it with a readout that does not spike, such as `LINode`. Steps with the same maximum share the gradient equally.
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
     Example:
@@ -271,8 +269,7 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label and incorrect_rate for other classes. With num_classes, the rate of a
-    class is the mean rate of its neurons.
+    The target r is correct_rate for the label, else incorrect_rate. With num_classes, neurons of a class are averaged.
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. For the sparsity of Spyx's mse_spikerate, pass
     correct_rate = sparsity. Spyx compares the rate (at most 1) with the count sparsity * T instead.
@@ -350,8 +347,7 @@ class _Regulariser(Cell):
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
-    Use it to reduce spikes and energy. It can silence neurons. `SparsityRegulariser` penalises only counts above a
-    limit.
+    Use it to reduce spikes and energy. It can silence neurons; `SparsityRegulariser` costs nothing up to a limit.
     Inputs: spikes: (T, B, N...); lengths: integers (B,), the number of steps of each sample, by default T.
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).
     Source: l1_rate_sparsity of snnTorch, with its default.

@@ -44,8 +44,7 @@ class Membrane(Ranged, Cell):
     a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
     A learned constant stays in its range (projected gradients): after an update that leaves the range, the Parameter
-    gets the nearest value inside. If an end does not belong to the range, the distance from it stays at least a
-    thousandth of the initial distance.
+    gets the nearest value inside. From an open end it keeps at least a thousandth of the initial distance.
 
     Args:
         constants: the constants by name.

@@ -152,8 +152,7 @@ class EventDense(Ranged, Settings):
     time and keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
 
     If the condition rises above 0 and falls again within one Runge-Kutta step, the spike is missed. So choose `step` at
-    most a fifth of the fastest time constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`
-    and `EventPropLIF`.
+    most a fifth of the fastest time constant. A silent neuron has the time inf and no gradient: see `EventPropLIF`.
 
     For losses of voltages, let the last layer return output="states", the states at t_max, or "maximum", the maximum of
     the potential over time. Then K spikes do not end the simulation of a neuron. Later spikes reset it, but the layer

@@ -42,7 +42,7 @@ class EventNeuron(Membrane):
     of the first state, define `readout(*states)`.
 
     A neuron can have a constant `refractory_period`, the time after each spike in which it cannot spike. During this
-    time the first state is constant, and input spikes change only the others. For other behavior, define
+    time the first state is constant, and input spikes change only the others, unless you define
     `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0 at the
     end of the period, the neuron spikes there.
 

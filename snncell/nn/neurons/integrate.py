@@ -29,9 +29,8 @@ class IFNode(Neuron):
         spike = s * v_threshold
         v = h - spike
 
-    Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. `LIFNode`
-    forgets older inputs. The spike has the size v_threshold, as in MindSpore's guide. For spikes of size 1, as in other
-    frameworks, call `IFNode.like(...)`.
+    Use it if the number of spikes should be proportional to the summed input, as in converted ReLU networks. The spike
+    has the size v_threshold, as in MindSpore's guide; for the size 1 of other frameworks, call `IFNode.like(...)`.
     Inputs: x, v: the input and the potential, of the same shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".

@@ -98,11 +98,10 @@ class PSN(_Parallel):
 class SlidingPSN(_Parallel):
     """Sliding parallel spiking neuron: like `PSN`, with the same k weights at every step.
 
-        h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias
+        h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias          x is 0 before the first step
         s[t] = surrogate(h[t])
 
-    Use it for any length, directly without `MultiStep`: its cost is linear in T. Inputs before the first step count as
-    0. The threshold -bias starts at 1.
+    Use it for any length, directly without `MultiStep`: its cost is linear in T. The threshold -bias starts at 1.
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).
     Source: as for `PSN`; SpikingJelly, SlidingPSN.

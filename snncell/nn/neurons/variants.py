@@ -140,8 +140,7 @@ class ALIFNode(Neuron):
     low. The default beta=1.8 is Norse's. With the defaults the adaptation lasts about 33 steps, the potential about 10.
 
     By default, as in sinabs, v is reset and a is raised in the step of the spike, so that alpha acts on the potential
-    after the reset. In the papers, both happen in the next step: v = alpha v - s * v_threshold + x. For that, pass
-    delay="reset".
+    after the reset. With delay="reset" both happen in the next step, as in the papers: v = alpha v - s v_threshold + x.
     Inputs: x, v, a: the input, the potential and the adaptation, of the same shape.
     Returns: (s, v, a).
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
@@ -302,9 +301,8 @@ class GLIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = h
 
-    The s on the right is the spike of the previous step. alpha mixes an exponential leak with a linear leak, and gamma
-    mixes a reset to 0 with a reset by subtraction; beta scales the input. Use it if the neurons of a layer should
-    differ.
+    Use it if the neurons of a layer should differ. The s on the right is the spike of the previous step. alpha mixes an
+    exponential and a linear leak, gamma mixes a reset to 0 and one by subtraction, and beta scales the input.
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
     or an array with one value per neuron. The gates alpha, beta and gamma start at 0.5, halfway between two choices.
@@ -378,9 +376,8 @@ class ResonateNode(Neuron):
         v = h - s * v_threshold                            reset="subtract"; see `Neuron` for the others
 
     Use it for signals with rhythm, such as audio or radar: the neuron fires if inputs arrive in phase. The first line
-    solves dz/dt = (b + i omega) z with z = u + i v exactly between steps. Each input is an impulse, which makes u jump
-    by x. A spike does not change u. With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over
-    5 steps.
+    solves dz/dt = (b + i omega) z with z = u + i v exactly between steps. Each input is an impulse: u jumps by x. A
+    spike does not change u. With the defaults a period lasts 6.3 steps, and the oscillation decays over 5 steps.
     Inputs: x, v, u: the input, the imaginary and the real part, of the same shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
@@ -417,9 +414,8 @@ class BalancedResonateNode(Neuron):
         q = gamma q + s                          spikes raise the threshold and the damping for some steps
         v = h                                    reset=None, the default; see `Neuron` for the others
 
-    Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. An array (N,) as
-    omega makes a bank of N filters, one per frequency, and learnable=("omega", "damping") learns both. A period has
-    2 pi / asin(omega) steps.
+    Use it for long memory: spikes do not reset the oscillation, which lasts about 1 / damping steps. A period has
+    2 pi / asin(omega) steps. An array (N,) as omega makes a bank of N filters, one per frequency.
 
     This is an Euler step. sqrt(1 - omega^2) is the largest `keep` for which the amplitude does not grow. With
     `keep` = 1 it would grow by the factor sqrt(1 + omega^2) in each step. `ResonateNode` solves the oscillation exactly

@@ -214,8 +214,7 @@ class Optimizer(Settings):
         learning_rate: a number; a list, array or Tensor with one number per step (the last one stays); or a Cell that
             computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
         weight_decay: adds weight_decay * p to the gradient of p. Groups without "weight_decay" use it.
-        loss_scale: the number by which you multiplied the loss; gradients are divided by it first. For dynamic loss
-            scaling see `train.fit(loss_scale=...)`.
+        loss_scale: the factor of your loss, by which gradients are divided. For dynamic scaling see `train.fit`.
     Attributes:
         parameters: all Parameters, in the order of the gradients.
         groups: a `ParameterGroup` for each group, at least one.

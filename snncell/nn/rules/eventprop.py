@@ -245,8 +245,7 @@ class EventPropLIF(Settings):
         an input spike adds its weight to I; if V reaches v_threshold, the neuron spikes and V becomes 0
 
     Use it for temporal codes with few, precisely timed spikes. There are no time steps: between two events V is a sum
-    of two exponentials with at most one peak, so the time of the threshold is computed up to rounding. With kappa, the
-    potential per unit of weight,
+    of two exponentials with at most one peak, so spike times are exact up to rounding. kappa is V per unit of weight:
 
         V(t) = sum_e w_e kappa(t - t_e) - v_threshold * sum_k exp(-(t - T_k) / tau_mem)
         kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
@@ -266,8 +265,7 @@ class EventPropLIF(Settings):
         lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
 
     They obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time. At T_k,
-    lambda_V jumps by (v_threshold * lambda_V + g_k) / (tau_mem * V'(T_k)). The gradient of w_e is
-    -tau_syn * lambda_I(t_e).
+    lambda_V jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)). The gradient of w_e is -tau_syn lambda_I(t_e).
 
     For training, you should know the following:
 

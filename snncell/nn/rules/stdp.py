@@ -37,8 +37,7 @@ class STDP(Cell):
         up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
-    Spikes of the same step do not pair. The change of w is the mean over the batch; with a batch of one, it is the
-    paper's.
+    Spikes of the same step do not pair. The change of w is the paper's, averaged over the batch.
 
     The weights are a state. Pass the weights of a layer to the first step, and write the last ones back by
     `ops.assign`. Or use `PlasticDense`, which starts a run with its own weights.
