@@ -272,7 +272,9 @@ class KernelBatch:
         find_elements(len(arrays), 0, call.objects, call.words, call.places)
         run_segments(self.units, grain, call.table, call.failed)
         if call.failed[0]:
-            raise KernelMemoryError("Out of memory: a loop of a compiled function cannot allocate its scratch arrays.")
+            raise KernelMemoryError(
+                "Out of memory: a loop of a compiled function cannot allocate its scratch arrays. Use a smaller batch."
+            )
         self._free.append(call)
 
 

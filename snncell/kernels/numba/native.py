@@ -159,7 +159,9 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
         return share(linked.address, id(row) + _BYTES + 2 * _WORD, units, grain)
 
     def fail() -> None:
-        raise KernelMemoryError(f"{name}: out of memory, the kernel cannot allocate its scratch arrays.")
+        raise KernelMemoryError(
+            f"{name}: out of memory, the kernel cannot allocate its scratch arrays. Use a smaller batch."
+        )
 
     # The lambda is generated for this signature, because a loop over the signature would take longer than the call
     # itself. The row has only the addresses of the arrays; the arguments of the lambda keep the arrays alive.
