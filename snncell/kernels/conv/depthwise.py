@@ -62,8 +62,8 @@ Ints = tuple[int, ...]
 
 UNITS = 16  # enough units to balance the load of threads
 MOST_TAPS = 49  # code is generated for each tap
-SMALL = 256  # pixels of an image, and results, that are kept in registers: sixteen registers of AVX-512 in float32
-MOST_PRODUCTS = 25 * SMALL  # of such an image: code is generated for each vector of them
+SMALL = 256  # the most pixels and the most results of an image in registers: 16 registers of AVX-512 in float32
+MOST_PRODUCTS = 25 * SMALL  # of such an image, because code is generated for each vector of products
 
 
 def supports(shape: Shape) -> bool:
@@ -89,7 +89,7 @@ def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:
 
 
 def plane_of(phases: Sequence[tuple[Axes, Ints]], out: Ints) -> Plane | None:
-    """The convolution of images that are small enough for the registers, or None. A phase has two axes and its taps."""
+    """The convolution if its images fit into registers, otherwise None. A phase has two axes and its taps."""
     image = tuple(axis.length for axis in phases[0][0])
     products = sum(len(taps) * down.results * across.results for (down, across), taps in phases)
     if max(math.prod(image), math.prod(out)) > SMALL or products > MOST_PRODUCTS:
@@ -110,9 +110,7 @@ def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) 
 
 
 def correlate_phases(x: Any, weights: Any, out: Any, phases: Sequence[tuple[Shape, WeightOrder]]) -> bool:
-    """Compute the results of all phases of small images at once, for example an image gradient of stride 2. Return
-    False for other images.
-    """
+    """Compute all phases of small images at once, for example an image gradient of stride 2; False for others."""
     if len(phases) < 2 or not all(supports(shape) for shape, _ in phases):
         return False
     plane = plane_of([(shape.axes, order.taps) for shape, order in phases], out.shape[2:])

@@ -1,7 +1,7 @@
-"""Pointwise (1x1) convolutions of many channels: matrix products without copies of images, or by BLAS.
+"""Pointwise (1x1) convolutions of many channels: matrix products of images in place, or by BLAS.
 
-If pixels fill whole vectors, kernels multiply the images where they lie. For few pixels per image, this is faster than
-BLAS, which would pack the weights again for each image. Each result is one sum in a fixed order.
+If the pixels of an image fill whole vectors, kernels multiply the images without a copy. For few pixels per image, this
+is faster than BLAS, which would pack the weights again for each image. Each result is one sum in a fixed order.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ LEAST_PIXELS = 64  # of an image: with fewer, the weight gradient by BLAS is one
 CHUNK = 1 << 18  # elements of the weight gradients of some images: they stay in the L2 cache until they are added
 UNITS = 16  # enough units to balance the load of threads
 LEAST_ROWS = 32  # the minimum number of outputs of a unit
-NEAR, FAR = 128, 32  # channels whose pixels stay in the L1 cache: adjacent ones, and ones that are a power of two apart
+# The number of channels whose pixels stay in the L1 cache: adjacent channels, and channels a power of two apart.
+NEAR, FAR = 128, 32
 DEPTH = 128  # pixels that the weight gradient multiplies at once, so that they stay in the L1 cache
 LEAST_DEPTH = 256  # the minimum number of pixels of a unit of the weight gradient
 
@@ -137,7 +138,7 @@ def _plan(shape: Shape, order: WeightOrder, dtype: Any) -> tuple[Any, int, int, 
 
 
 def _correlate_by_blas(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) -> None:
-    """Each image is multiplied in parts that depend on its own size only, so its bits do not depend on other images."""
+    """Multiply each image in parts that depend only on its own size, so its bits do not depend on the other images."""
     sizes, steps = (shape.outputs, shape.channels), (order.row, order.channel)
     matrix = np.lib.stride_tricks.as_strided(flat(weights), sizes, [step * weights.itemsize for step in steps])
     x, out = _as_matrices(x, shape.channels), _as_matrices(out, shape.outputs)
