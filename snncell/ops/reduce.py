@@ -240,7 +240,8 @@ def _count_elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod(shape[axis] for axis in axes)
 
 
-amax, amin = max, min
+amax = max
+amin = min
 
 
 def argmax_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
