@@ -286,7 +286,6 @@ def auto_mixed_precision(
 def _select_layers(
     net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...], who: str
 ) -> dict[Cell, str]:
-    """The layers that compute in `dtype`, with their paths."""
     cells = [(path, cell) for path, cell in net.cells_and_names() if not isinstance(cell, without)]
     for _, cell in cells:
         if isinstance(cell, more) and cell.bprop is not None:

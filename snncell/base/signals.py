@@ -37,10 +37,9 @@ IMPORTING: Any = threading.RLock()  # held while another package is imported
 
 
 class Restoring(io.IOBase):
-    """A context that calls `enter` at the beginning and each of `leave`, in order, at the end.
-
-    `io.IOBase` has C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. All functions must be
-    C functions, or partials of them, and return a false value: a true `closed` raises, and `any` stops at a true value.
+    """A context that calls `enter` at the beginning and each of `leave`, in order, at the end. `io.IOBase` has C
+    methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. All functions must be C functions, or
+    partials of them, and return a false value: a true `closed` raises, and `any` stops at a true value.
     """
 
     __slots__ = ("close", "enter")

@@ -218,10 +218,9 @@ def _check_signature(cell: Any, names: list[str]) -> None:
 
 
 class _Reverse:
-    """The backward pass of one call of a Cell with a bprop.
-
-    `names` and `tree` are the names and the structure of the inputs. The `parameters` of the Cell and its descendants
-    are hidden inputs. `key` is the random state before the call, with which bprop_debug repeats the call.
+    """The backward pass of one call of a Cell with a bprop. `names` and `tree` are the names and the structure of the
+    inputs. The `parameters` of the Cell and its descendants are hidden inputs. `key` is the random state before the
+    call, with which bprop_debug repeats the call.
     """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:

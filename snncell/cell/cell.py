@@ -294,7 +294,6 @@ def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
 
 
 def _row(name: str, child: Any, seen: set[int], depth: int) -> tuple[str, str, str, str]:
-    """The table row of one child: name, class and children, own Parameters, total element count."""
     kind = join_parts([element("b", type(child).__name__), f" {_settings(child)}".rstrip()])
     if id(child) in seen:
         return name, join_parts([kind, ", the same as above"]), "", ""

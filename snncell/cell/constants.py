@@ -103,10 +103,9 @@ class _Memory:
 
 
 class Ranged:
-    """Base class of objects with constants: attributes with a valid range, which learned constants never leave.
-
-    A class lists the ranges of its constants by name in `ranges`, and inherits those of its bases. A constant without a
-    range may be any finite number. Override `range_of` for ranges that depend on attributes.
+    """Base class of objects with constants: attributes with a valid range, which learned constants never leave. A class
+    lists the ranges of its constants by name in `ranges`, and inherits those of its bases. A constant without a range
+    may be any finite number. Override `range_of` for ranges that depend on attributes.
     """
 
     ranges: ClassVar[dict[str, Range]] = {}

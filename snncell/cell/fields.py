@@ -183,9 +183,8 @@ def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
     above, own = fields_of(kind), dict(_own_fields(kind, kw_only))
     both = above | own
     if by_place:
-        both = {name: replace(both[name], kw_only=False) for name in by_place} | {
-            name: replace(one, kw_only=True) for name, one in both.items() if name not in by_place
-        }
+        both = {name: both[name] for name in by_place} | both  # the positional arguments first
+        both = {name: replace(one, kw_only=name not in by_place) for name, one in both.items()}
     positional = [name for name, one in both.items() if not one.kw_only]  # in the order of a dataclass
     new = [name for name in own if name not in above]
     kind.__fields__ = {name: both[name] for name in dict.fromkeys([*positional, *new, *above])}

@@ -211,8 +211,6 @@ class Passage:
 
 
 class _HookedIdentity:
-    """The identity operation; its backward pass applies a function to the gradients."""
-
     def __init__(self, name: str, function: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
         self.name, self.function = name, function
 

@@ -207,11 +207,10 @@ def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
 
 
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` with its Parameters and inputs replaced by converted Tensors, and convert the results.
-
-    With `cell.quantisers`, the Tensors are rounded to grids. With `cell.compute_dtype`, they have that dtype, and
-    results become float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters
-    through the conversions. Construct runs on a copy of the Cell, so it must not set attributes (ArgumentError).
+    """Call `cell.construct` with its Parameters and inputs replaced by converted Tensors, and convert the results. With
+    `cell.quantisers`, the Tensors are rounded to grids. With `cell.compute_dtype`, they have that dtype, and results
+    become float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters through
+    the conversions. Construct runs on a copy of the Cell, so it must not set attributes (ArgumentError).
     """
     inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)

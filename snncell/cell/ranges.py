@@ -98,11 +98,10 @@ class Range:
 
     def words(self) -> str:
         """The words of an error about a value out of range."""
-        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _is_finite(self.low) else ""
-        high = (
-            f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _is_finite(self.high) else ""
-        )
-        return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
+        low = "from" if self.closed in ("low", "both") else "above"
+        high = "up to" if self.closed in ("high", "both") else "below"
+        ends = [f" {word} {end}" for word, end in ((low, self.low), (high, self.high)) if _is_finite(end)]
+        return self.text or (f"is a number{''.join(ends)}" if ends else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
         """The smallest distances from both ends that a learned constant with the initial value `value` keeps."""
@@ -191,12 +190,11 @@ def _over(divisor: Any, dividend: Any) -> Any:
 
 
 class Derived:
-    """A constant computed from Parameters, `function(*parts)`; operations evaluate it at each use.
-
-    Arithmetic with a Derived gives another Derived, so you can pass Parameters to conversions of time constants. For
-    example, `1.0 - decay_from_tau(tau)` is learned if `tau` is a Parameter. A comparison raises an error, because it
-    would need the value now. Parts are Parameters, numbers and Derived constants. The function must be defined in a
-    module, so that it can be pickled. Error messages contain `name`, the user's name for the constant.
+    """A constant computed from Parameters, `function(*parts)`; operations evaluate it at each use. Arithmetic with a
+    Derived gives another Derived, so you can pass Parameters to conversions of time constants. For example, `1.0 -
+    decay_from_tau(tau)` is learned if `tau` is a Parameter. A comparison raises an error, because it would need the
+    value now. Parts are Parameters, numbers and Derived constants. The function must be defined in a module, so that it
+    can be pickled. Error messages contain `name`, the user's name for the constant.
     """
 
     __array_ufunc__ = None  # so that NumPy arrays leave arithmetic to this class

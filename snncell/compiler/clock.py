@@ -140,20 +140,17 @@ class TimedPlan:
         return _TimedRun(self, number, run)
 
     def _time_scan(self, run: OperationCall, scan: Scan, number: int) -> OperationCall:
-        """Copy the call of a loop over time with clocks inside of the loop."""
         lowered, known, own = scan.lowered, dict[int, Any](), self.launches[number]
 
         def evaluate(*arrays: Any, steps: int) -> tuple[Any, ...]:
             loop = _TimedLoop(self, number, lowered.schedule, arrays, steps)
             if steps not in known:
-                known[steps] = form = (
-                    lowered.loop_in(loop.space) if lowered.has_loop else lowered.plan_in(loop.space, steps)
-                )
-                if not lowered.has_loop or isinstance(form, StepLoop):  # launches of their own, with their own bytes
+                in_steps, space = lowered.has_loop, loop.space
+                known[steps] = form = lowered.loop_in(space) if in_steps else lowered.plan_in(space, steps)
+                if not in_steps or isinstance(form, StepLoop):  # launches of their own, with their own bytes
                     own.bytes -= own.times * scan.moved({"steps": steps})
-                    known[steps] = self._copy_loop_with_clocks(
-                        form, number, own.times * (steps if lowered.has_loop else 1)
-                    )
+                    times = own.times * (steps if in_steps else 1)
+                    known[steps] = self._copy_loop_with_clocks(form, number, times)
             if not lowered.has_loop:
                 return loop.run_at_once(known[steps])
             results = loop.run_steps(known[steps])
@@ -167,7 +164,6 @@ class TimedPlan:
         return copied
 
     def _copy_loop_with_clocks(self, form: Any, number: int, times: int) -> Any:
-        """Copy a loop over time with a clock around each launch of a step, or around each launch of all steps."""
         copied = copy.copy(form)
         if isinstance(form, StepLoop):
             copied.plan = copy.copy(form.plan)

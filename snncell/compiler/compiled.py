@@ -240,7 +240,6 @@ class _Run:
         self.name, self.vjp, self.orders, self.events = vjp.name, vjp, orders, events
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of the inputs."""
         return self.vjp.pull(entry, douts, self.orders, self.events)
 
 
@@ -253,7 +252,6 @@ class _Reversed(NamedTuple):
 
     @property
     def captured(self) -> list[Tensor]:
-        """The Tensors that it needs in addition to the gradients."""
         return [tensor for tensor, _ in self.vjp.trace.captures.values()]
 
 
@@ -263,10 +261,9 @@ def _place(x: Tensor) -> Any:
 
 
 class Compiled:
-    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of its Cells.
-
-    The `leaves` are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if the
-    function takes a gradient with respect to it. If `taped`, gradients are taken through the function from outside.
+    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of its Cells. The `leaves`
+    are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if the function takes
+    a gradient with respect to it. If `taped`, gradients are taken through the function from outside.
     """
 
     seconds = 0.0  # the time of tracing and compiling, for `snncell.profile`

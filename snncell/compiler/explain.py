@@ -200,7 +200,6 @@ def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str
 
 
 def _explain_storage(lowered: Lowered) -> list[str]:
-    """The values that a loop stores for its backward pass, and where they come from."""
     parts, body, carry = lowered.schedule.parts, lowered.loop.body, lowered.schedule.carry
     if lowered.loop.interval is not None:
         return [f"stores the state every {lowered.loop.interval} steps for the backward pass: {_specs(carry)}"]

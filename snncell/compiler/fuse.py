@@ -120,7 +120,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
     than a write and a read.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
-    order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
+    order = {instruction: number for number, instruction in enumerate(program.instructions)}
     readers: dict[Value, list[FusionGroup]] = {}
     for group in groups:
         for x in group.reads:
@@ -136,8 +136,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
             if sum(sizes[x] for more in added.values() for x in more) >= sizes[value] * (1 + len(hosts)):
                 continue
             for host, more in added.items():
-                instructions = {id(instruction): instruction for instruction in (*host.instructions, *recipe)}
-                host.instructions = [instructions[key] for key in sorted(instructions, key=lambda key: order[key])]
+                host.instructions = sorted({*host.instructions, *recipe}, key=order.__getitem__)
                 host.reads = [x for x in host.reads if x is not value] + [x for x in sizes if x in more]
                 for x in more:
                     readers.setdefault(x, []).append(host)

@@ -140,11 +140,9 @@ def save_for_backward(body: Body) -> Body:
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
-    """Trace the backward step of a body that was traced under a tape.
-
-    `has_dout` is True for each output that receives a gradient. States always do, because their gradient flows from
-    step to step. The backward step rematerialises forward Values from the saved values or, if there are none, from the
-    states.
+    """Trace the backward step of a body that was traced under a tape. `has_dout` is True for each output that receives
+    a gradient. States always do, because their gradient flows from step to step. The backward step rematerialises
+    forward Values from the saved values or, if there are none, from the states.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded

@@ -225,7 +225,6 @@ def _same_elements(array: Any, operand: Tensor | None) -> bool:
 def _backward(
     loop: ReplayedSteps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
 ) -> None:
-    """Run the steps of the backward pass with checks."""
     own = len(before[0]) - len(loop.written)
     specs = [(array.shape, array.dtype) for array in before[0][:own]]
     # Use zeros for a missing gradient, as the loop does, because 0 times inf is NaN.

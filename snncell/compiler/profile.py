@@ -275,18 +275,15 @@ class Profile:
         named: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": self.name}}]
         for number, track in enumerate(TRACKS, 1):
             named.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": track}})
-            named.append(
-                {"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": number, "args": {"sort_index": number}}
-            )
+            order = {"sort_index": number}
+            named.append({"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": number, "args": order})
         events = []
         for number, start, seconds in self._events:
             launch = self.launches[number]
             facts = launch._asdict()
             args = {key: facts[key] for key in ("layer", "shape", "line", "bytes", "operations", "density", "path")}
-            place = {"pid": 1, "tid": TRACKS.index(launch.track) + 1, "cat": launch.track}
-            events.append(
-                {"name": launch.name, "ph": "X", "ts": 1e6 * start, "dur": 1e6 * seconds, **place, "args": args}
-            )
+            place = {"pid": 1, "tid": TRACKS.index(launch.track) + 1, "cat": launch.track, "args": args}
+            events.append({"name": launch.name, "ph": "X", "ts": 1e6 * start, "dur": 1e6 * seconds, **place})
         facts = {key: getattr(self, key) for key in ("name", "device", "seconds", "overhead", "bandwidth", "rate")}
         trace = {"traceEvents": [*named, *events], "displayTimeUnit": "ms", "otherData": facts}
         with open(path, "w", encoding="utf-8") as file:

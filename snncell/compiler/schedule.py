@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     instructions = leading_to(parts.loop, results)
-    prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
+    # Once each, because a backward step and its forward step may share instructions.
+    prologue = list(dict.fromkeys(one for part in (parts, *recomputed) for one in part.prologue))
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     own = [*carry, *states]  # the states of the forward step are no operands, because the kernel rematerialises them
@@ -104,7 +106,7 @@ def schedule(loop: Loop) -> LoopSchedule:
         consts=[x._data for x in body.consts],
         parts=parts,
         loop=instructions,
-        invariant=_unite_parts([part.invariant for part in (parts, *recomputed)]),
+        invariant=list(dict.fromkeys(one for part in (parts, *recomputed) for one in part.invariant)),
         prologue=prologue,
         products=products,
         product_sums=[] if recompute else _product_sums_of(parts, instructions),
@@ -116,8 +118,12 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
+# The results of `run` of a backend: the last states, the sequences, the sums, and the checkpoints.
+LoopResults = tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]
+
+
 class LoopBackend:
-    """The code of a loop for a device; `run` returns the last states, the sequences, the sums, and the checkpoints."""
+    """The code of a loop for a device, with a method `run(arrays, varying, steps)` that returns LoopResults."""
 
     moved = 0  # bytes that a step moves through memory; in a kernel, the state stays in cache or in registers
 
@@ -184,11 +190,6 @@ def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> l
         if same and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True):
             found.append(instruction)
     return found
-
-
-def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """Concatenate lists of instructions, each one once, because a step and its forward step may share instructions."""
-    return list({id(instruction): instruction for part in parts for instruction in part}.values())
 
 
 # --- Legality ---------------------------------------------------------------------------------------------------------
@@ -307,12 +308,11 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
 
 
 class Stores:
-    """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
-
-    The phase that computes a new state writes it to the state's target array, if no later phase reads the old state.
-    Otherwise it writes to another array, and a later phase copies the state to its target; phases that only store are
-    appended for that. If `in_place`, the target contains the old state, so an unchanged state needs no store. Otherwise
-    each step has its own target, for example a slice of the rematerialised states.
+    """The assignment of stores to phases, and of arrays to the Values that more than one phase needs. The phase that
+    computes a new state writes it to the state's target array, if no later phase reads the old state. Otherwise it
+    writes to another array, and a later phase copies the state to its target; phases that only store are appended for
+    that. If `in_place`, the target contains the old state, so an unchanged state needs no store. Otherwise each step
+    has its own target, for example a slice of the rematerialised states.
     """
 
     def __init__(

@@ -20,10 +20,9 @@ Shape = tuple[int, ...]
 
 
 class OfLists(Primitive):
-    """An operation whose first three inputs are the indptr, indices and values of event lists.
-
-    `evaluate(x, *others, **attrs)` is the forward pass, with a Rows `x`, or on the GPU a dense array. `result(shape,
-    dtype, *others, **attrs)` returns shape and dtype of the result from those of the dense array.
+    """An operation whose first three inputs are the indptr, indices and values of event lists. `evaluate(x, *others,
+    **attrs)` is the forward pass, with a Rows `x`, or on the GPU a dense array. `result(shape, dtype, *others,
+    **attrs)` returns shape and dtype of the result from those of the dense array.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:

@@ -110,10 +110,9 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """The running line of the user's code with the running Cells, and with `arguments` also their arguments.
-
-    While a loop is replayed, the search in the stack ends at `floor`, the frame of the replay, and continues with
-    `home`, the line that called the loop.
+    """The running line of the user's code with the running Cells, and with `arguments` also their arguments. While a
+    loop is replayed, the search in the stack ends at `floor`, the frame of the replay, and continues with `home`, the
+    line that called the loop.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False

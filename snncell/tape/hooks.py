@@ -72,10 +72,9 @@ class NotedResults:
             self.positions.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
-        """Note the extra results of a run, which are the last of `results`; return the function's own results.
-
-        The forward pass adds the events of this run to `events`, and the backward pass notes gradients for them. For a
-        time loop, `steps` has the number of its steps.
+        """Note the extra results of a run, which are the last of `results`; return the function's own results. The
+        forward pass adds the events of this run to `events`, and the backward pass notes gradients for them. For a time
+        loop, `steps` has the number of its steps.
         """
         for label, position in self.positions:
             event = label.event
@@ -88,8 +87,6 @@ class NotedResults:
 
 
 class _Tap:
-    """An identity operation whose backward pass notes the gradient."""
-
     name = "tap"
 
     def __init__(self, label: Label) -> None:

@@ -357,10 +357,8 @@ def commit(writes: Sequence[Write]) -> None:
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
     """Assign to several Parameters. If one of the values does not fit, none is assigned. Errors name `what`, the
-    caller.
-
-    Each value is projected into the range of its Parameter, unless all are `in_range`. If a range ends at another
-    Parameter of the pairs, the new value of that Parameter is the end.
+    caller. Each value is projected into the range of its Parameter, unless all are `in_range`. If a range ends at
+    another Parameter of the pairs, the new value of that Parameter is the end.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)

@@ -140,12 +140,10 @@ class Primitive:
         """Evaluate on arrays, and translate NumPy's errors."""
         on_gpu = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
-            special = on_gpu or STORED_IN_USE
-            data = (
-                self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs)
-                if special
-                else self.evaluate(*arrays, **attrs)
-            )
+            if on_gpu or STORED_IN_USE:
+                data = self._evaluate_in(DEVICE if on_gpu else HOST, arrays, attrs)
+            else:
+                data = self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
@@ -355,10 +353,9 @@ def _join_results(results: Arrays) -> Any:
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Record `forward` as one tape entry with a custom backward pass; its own operations are not recorded.
-
-    `forward()` returns Tensors in any structure. `op.pull(entry, douts)` returns a gradient for each of `inputs`. For
-    `pull`, `entry.attrs` is the pair of `attrs` and the structure of the output.
+    """Record `forward` as one tape entry with a custom backward pass; its own operations are not recorded. `forward()`
+    returns Tensors in any structure. `op.pull(entry, douts)` returns a gradient for each of `inputs`. For `pull`,
+    `entry.attrs` is the pair of `attrs` and the structure of the output.
     """
     tape = RECORDING.tape
     # Only a Composite may run outside of a loop's body: a user's forward may draw random numbers or write to

@@ -151,9 +151,8 @@ def map_leaves(function: Any, tree: Any) -> Any:
 
 
 def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
-    """The Tensors of `tree` in the order of a structure: matched by key in a dict, by position in a tuple or list.
-
-    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts. Any other structure is a
+    """The Tensors of `tree` in the order of a structure: matched by key in a dict, by position in a tuple or list. A
+    flat tuple or list with one Tensor for each leaf also matches a structure without dicts. Any other structure is a
     GradientError about `what`, with the position, the expected container and the value.
     """
     flat = isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree)

@@ -432,7 +432,6 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
-    """The data of a new Tensor from data, input_data, or shape and init."""
     given = [x for x in (data, input_data) if x is not None]
     if len(given) == 1 and shape is None and init is None:
         return given[0]
@@ -474,7 +473,6 @@ def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) 
 
 
 def _replace_tensors(data: Any) -> Any:
-    """Replace Tensors and other libraries' arrays in lists by their values."""
     if isinstance(data, (list, tuple)):
         return [_replace_tensors(item) for item in data]
     if isinstance(data, Tensor):

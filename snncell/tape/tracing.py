@@ -50,9 +50,8 @@ class Instruction:
 
 
 class Trace:
-    """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
-
-    If the function uses a Value of `parents`, which are finished traces, this Value becomes an input (see `captures`).
+    """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes. If
+    the function uses a Value of `parents`, which are finished traces, this Value becomes an input (see `captures`).
     `taped` tells whether a gradient will be computed. Errors name `who`, the caller.
     """
 
@@ -160,7 +159,6 @@ class Trace:
 
 class BodyTrace(Trace):
     """The trace of one step of a loop. A `fork` of it is the trace of this step together with its backward step.
-
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, the operation runs once, before the loop, and the outer tape records it. Parameters that the step
     writes become states: the first trace finds them, and a second trace gets them as `carried`. `tape` is None if no

@@ -135,7 +135,6 @@ class ArgumentKinds:
         return args
 
     def _warn(self, who: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Warn about arguments that may mean something else in PyTorch."""
         placed = {name: value for (name, _), value in zip(self.places, args, strict=False)}
         given = {**placed, **kwargs}
         for name, mark in self.marks.items():

@@ -138,10 +138,9 @@ def export(namespace: dict[str, Any]) -> None:
 
 
 def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) -> None:
-    """Let a package export names of the module `home`, which is imported when one of them is first used.
-
-    For example, `nn.TrainOneStepCell` is defined in `snncell.mindspore`, which `nn` must not import. `namespace` is the
-    package's globals(). Call this after `export`, if the package uses it, and before `guard`.
+    """Let a package export names of the module `home`, which is imported when one of them is first used. For example,
+    `nn.TrainOneStepCell` is defined in `snncell.mindspore`, which `nn` must not import. `namespace` is the package's
+    globals(). Call this after `export`, if the package uses it, and before `guard`.
     """
     own = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted([*namespace.get("__all__", own), *names])

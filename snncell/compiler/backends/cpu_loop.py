@@ -23,7 +23,7 @@ from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, fi
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.operations import Sum, is_elementwise
 from snncell.compiler.ir.program import results_of, values_in
-from snncell.compiler.schedule import LoopBackend, LoopSchedule, Phase, Stores, phases_of
+from snncell.compiler.schedule import LoopBackend, LoopResults, LoopSchedule, Phase, Stores, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.broadcast import BlockSum, block_sum
@@ -237,9 +237,7 @@ class CPULoop(LoopBackend):
             else:
                 self.cost += math.prod(instruction.inputs[1].shape) // PRODUCTS_PER_ELEMENT
 
-    def run(
-        self, known: dict[Value, Any], varying: set[Value], steps: int
-    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+    def run(self, known: dict[Value, Any], varying: set[Value], steps: int) -> LoopResults:
         """Run the kernel."""
         last = [self._empty(value) for value in self.carry]
         if (fused := self.fused) is None:

@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import IndexSpace, Statements, as_scalar, cuda_head, kind_of, sum_of_elements
 from snncell.compiler.backends.groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.schedule import LoopBackend, LoopSchedule
+from snncell.compiler.schedule import LoopBackend, LoopResults, LoopSchedule
 from snncell.kernels.cuda.build import THREADS, build
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.loops import indent
@@ -181,9 +181,7 @@ class CUDALoop(LoopBackend):
         """The kernel as arguments of `build`."""
         return [(self.name, self.source, self.signature, False)]
 
-    def run(
-        self, known: dict[Value, Any], varying: set[Value], steps: int
-    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+    def run(self, known: dict[Value, Any], varying: set[Value], steps: int) -> LoopResults:
         """Launch the kernel."""
         if self._kernel is None:
             self._kernel = build(self.name, self.source, self.signature)

@@ -145,10 +145,8 @@ def value_of(form: Form, y: Sequence[Any], constant: bool = True) -> Any:
 
 def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> Any:
     """The time until the slope of a linear form is 0; 0, negative or NaN if this never occurs. None for a slope that
-    does not change its sign.
-
-    The slope is a sum of two exponentials with the rates a and b. From its present value u and derivative w,
-    exp((a - b) s) = 1 + x with x = (b - a) u / (w - b u).
+    does not change its sign. The slope is a sum of two exponentials with the rates a and b. From its present value u
+    and derivative w, exp((a - b) s) = 1 + x with x = (b - a) u / (w - b u).
     """
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])
     modes = [place for place in places if place != ONE and slopes[place]]

@@ -94,12 +94,11 @@ class _Method:
 
 
 class EquationsOfNeuron:
-    """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
-
-    `constants` are the Tensors and Parameters that the equations read. In the kernels, the array p of a neuron has its
-    constants, then the Python `numbers` in the equations. `states` is the number of states in the kernels: the states
-    of the neuron and, if it has a refractory period, the remaining time of this period. If `exact`, the steps are in
-    closed form, so the equations must be linear. With `watched`, the read-out must be linear, too.
+    """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions. `constants` are
+    the Tensors and Parameters that the equations read. In the kernels, the array p of a neuron has its constants, then
+    the Python `numbers` in the equations. `states` is the number of states in the kernels: the states of the neuron
+    and, if it has a refractory period, the remaining time of this period. If `exact`, the steps are in closed form, so
+    the equations must be linear. With `watched`, the read-out must be linear, too.
     """
 
     def __init__(self, neuron: Any, neurons: int, who: str, exact: bool = False, watched: bool = False) -> None:

@@ -105,10 +105,10 @@ class PhaseOperands:
                 whole = f"row(x{n}, t * h{n})"
                 if kind == "some":
                     lines.append(self._fill(row, value, whole))
+                elif kind == "one":
+                    lines.append(f"{row} = x{n}[t * h{n}, 0]")
                 else:
-                    lines.append(
-                        f"{row} = x{n}[t * h{n}, 0]" if kind == "one" else f"{row} = tail({whole}, low{self.space})"
-                    )
+                    lines.append(f"{row} = tail({whole}, low{self.space})")
                 statements.load(value, row if kind == "one" else f"{row}[i]")
         return lines
 

@@ -116,10 +116,9 @@ def choose_saved(body: Body) -> Body:
 
 
 def partition_body(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Partition a body into instructions before, in and after the loop.
-
-    `states`: in a backward loop with checkpoints, the forward pass's states (one per step). They exist only inside the
-    loop, which recomputes them, so instructions that use them stay in it.
+    """Partition a body into instructions before, in and after the loop. `states`: in a backward loop with checkpoints,
+    the forward pass's states (one per step). They exist only inside the loop, which recomputes them, so instructions
+    that use them stay in it.
     """
     step = transform(BODY_PASSES, _trace_body(body, states)).step
     assert step is not None and step.parts is not None  # `hoist` sets them

@@ -67,7 +67,7 @@ def _fuse_producers(program: Program) -> Program:
         takes = [_can_absorb(user, out, producers) for user in users.get(out, [None])]
         if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _is_read_by_kernels(out, users))):
             producers[out] = instruction
-    order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
+    order = {instruction: number for number, instruction in enumerate(program.instructions)}
     instructions = [
         _with_producers(instruction, producers, order) if is_kernel(instruction) else instruction
         for instruction in program.instructions
@@ -91,7 +91,7 @@ def _can_absorb(user: Instruction | None, sequence: Value, producers: dict[Value
 
 
 def _with_producers(
-    instruction: Instruction, producers: dict[Value, Instruction], order: dict[int, int]
+    instruction: Instruction, producers: dict[Value, Instruction], order: dict[Instruction, int]
 ) -> Instruction:
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None:
@@ -115,7 +115,7 @@ def _with_producers(
                 inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
                 (waiting if varies else consts).append((x, wrap(inner[x])))
             inputs.append(inner[x] if isinstance(x, Value) else x)
-        fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
+        fused.append((order[producer], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
     # The search started at the loop and found the last producer first. Restore the order of the Program.
@@ -148,9 +148,8 @@ def enlarge_loop(
 
 
 def _fuse_users(program: Program) -> Program:
-    """Fuse elementwise instructions on the results of a loop into the loop, if less memory is then read and written.
-
-    An instruction is fused if its result is not stored, because it is only summed over time, as in the gradient of a
+    """Fuse elementwise instructions on the results of a loop into the loop, if less memory is then read and written. An
+    instruction is fused if its result is not stored, because it is only summed over time, as in the gradient of a
     factor, or only read by fused instructions. If its result is stored, it is fused only if no value of the loop that
     it reads must be stored as well. For example, if s is only used in s * 2 and s * 3 - 1, the loop stores these two
     sequences instead of s, which was written once and read again.
@@ -244,11 +243,10 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
 def _fuse_sums(program: Program) -> Program:
     users = users_of(program)
     instructions: list[Instruction] = []
-    replaced: dict[int, Instruction | None] = {}  # by id of a sum: the remaining sum over other axes, or None
+    replaced: dict[Instruction, list[Instruction]] = {}  # for a fused sum, the remaining sum over other axes, if any
     for instruction in program.instructions:
-        if id(instruction) in replaced:
-            rest = replaced[id(instruction)]
-            instructions += [] if rest is None else [rest]
+        if instruction in replaced:
+            instructions += replaced[instruction]
         elif is_kernel(instruction):
             instructions.append(_with_sums(instruction, users, replaced))
         else:
@@ -256,21 +254,20 @@ def _fuse_sums(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-def _with_sums(instruction: Instruction, users: Users, replaced: dict[int, Instruction | None]) -> Instruction:
+def _with_sums(instruction: Instruction, users: Users, replaced: dict[Instruction, list[Instruction]]) -> Instruction:
     body = loop_of(instruction).body
     first, sums, fused_sums = len(body.after), list(body.sums), list(body.fused_sums)
     outputs = list(instruction.outputs)
     for y, value in zip(body.ys, instruction.outputs[first : first + len(body.ys)], strict=True):
         for user in users.get(value, []):
-            if user is None or not _adds_up(user) or id(user) in replaced:
+            if user is None or not _adds_up(user) or user in replaced:
                 continue
             axes = _other_axes(user)
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             sums.append(y)
             fused_sums.append(user)
             outputs.insert(first + len(body.ys) + len(sums) - 1, total)
-            rest = with_inputs(user, [total], attrs={**user.attrs, "axis": axes})
-            replaced[id(user)] = rest if axes else None
+            replaced[user] = [with_inputs(user, [total], attrs={**user.attrs, "axis": axes})] if axes else []
     if len(outputs) == len(instruction.outputs):
         return instruction
     return with_body(instruction, replace(body, sums=sums, fused_sums=fused_sums), instruction.inputs, outputs)

@@ -48,7 +48,6 @@ Bounds = Mapping[Value, int]
 
 def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, int]:
     """An upper bound of each Value that provably contains whole numbers from 0 to 255; `known` has bounds of inputs.
-
     For example, a comparison that is cast to floats has the bound 1. A selection of its elements has the same bound,
     and the sum of two such Values has the bound 2. Operations declare bounds of their results by `selects` and
     `upper_bound`. The bounds of a loop's results are those of one step, computed from the bounds of its sequences.
@@ -241,7 +240,6 @@ def _with_byte_sequences(instruction: Instruction, narrow: dict[Value, Value]) -
 
 
 def _with_byte_results(instruction: Instruction, chosen: set[Value], narrow: dict[Value, Value]) -> Instruction:
-    """A loop that returns bytes for its chosen results."""
     body, outputs = loop_of(instruction).body, list(instruction.outputs)
     if chosen.isdisjoint(outputs):
         return instruction

@@ -129,11 +129,8 @@ class Launch(LoopLaunch):
         _, _, signature = self.kernels[0]
         sizes = [(size, dtypes.int64) for size in self.sizes]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
-        arrays, outputs = (
-            [argument.merged_shape for argument in self.arrays],
-            [shape for _, shape, _, _ in self.outputs],
-        )
-        return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
+        shapes = [argument.merged_shape for argument in self.arrays]
+        return Segment(self.call, self.units, [*sizes, *shapes, *numbers, *(shape for _, shape, _, _ in self.outputs)])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
         """Input and output arrays for a launch without narrowing or partial results; outputs are put into slots."""
@@ -252,7 +249,6 @@ class _Argument:
         self.fixed = None if one is None else one.reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
-        """The array in the shape of the merged axes."""
         array = self.whole(slots)
         return array if self.shape is None or self.fixed is not None else array.reshape(self.shape)
 
@@ -302,9 +298,8 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
             continue
         shared = sum(map(_estimate_work, loops)) >= PARALLEL_SIZE
         for part in _independent(loops) if shared else [loops]:
-            runs += (
-                [Segments(part, shared and sum(map(_estimate_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
-            )
+            on_threads = shared and sum(map(_estimate_work, part)) >= PARALLEL_SIZE
+            runs += [Segments(part, on_threads)] if len(part) > 1 else part
         loops = []
         if launch is not None:
             runs.append(launch)

@@ -22,7 +22,7 @@ from snncell.compiler.ir.operations import Elementwise, Reduction, Reshape, is_e
 from snncell.compiler.ir.program import Loop, LoopParts, Program, operations_in, outside_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.schedule import LoopBackend, LoopSchedule, is_on_sums, obstacle
+from snncell.compiler.schedule import LoopBackend, LoopResults, LoopSchedule, is_on_sums, obstacle
 from snncell.dtype import compute_dtype, far, is_storage_only
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.kernels.sums import NEAR
@@ -65,9 +65,7 @@ class StepLoop(LoopBackend):
         """Describe for `explain` how the loop runs."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
-    def run(
-        self, known: dict[Value, Any], varying: set[Value], steps: int
-    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+    def run(self, known: dict[Value, Any], varying: set[Value], steps: int) -> LoopResults:
         """Run the plan step by step."""
         for plan in self.plans:
             plan.build()

@@ -243,13 +243,11 @@ class GraphMemory:
 
 
 class RecordedPlan:
-    """A plan as one CUDA graph: a single request from the host for all its launches.
-
-    The first run launches as any plan does; the second one records, and plays the recording. A graph uses the same
-    memory each time, so arguments and Parameters are copied into this memory, except for Parameters that the graph
-    writes, which stay there. Returned results and Parameters are arrays in this memory, too. Before the graph
-    overwrites it, each of these arrays that is still in use gets a copy. So a user's arrays never change, and copies
-    are made only if they are needed.
+    """A plan as one CUDA graph: a single request from the host for all its launches. The first run launches as any plan
+    does; the second one records, and plays the recording. A graph uses the same memory each time, so arguments and
+    Parameters are copied into this memory, except for Parameters that the graph writes, which stay there. Returned
+    results and Parameters are arrays in this memory, too. Before the graph overwrites it, each of these arrays that is
+    still in use gets a copy. So a user's arrays never change, and copies are made only if they are needed.
     """
 
     def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:

@@ -326,9 +326,8 @@ def state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return _freeze_state(generator.get_state(legacy=False))
-    return _freeze_state(
-        generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state
-    )
+    bits = generator if isinstance(generator, np.random.BitGenerator) else generator.bit_generator
+    return _freeze_state(bits.state)
 
 
 def _freeze_state(state: Any) -> Any:

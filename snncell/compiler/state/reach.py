@@ -222,10 +222,8 @@ class ReachableValues:
         if hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
-            own = attributes_of(value)
-            self._waiting += (
-                [own["fn"]] if "fn" in own else _values_to_follow(own.values())
-            )  # `fn` of a jitted function
+            own = attributes_of(value)  # `fn` is the function of a jitted function
+            self._waiting += [own["fn"]] if "fn" in own else _values_to_follow(own.values())
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, freeze_array(value)))
         else:
@@ -235,7 +233,6 @@ class ReachableValues:
             self._visit_instance(value, kind)
 
     def _visit_subclass(self, value: Any, kind: type) -> None:
-        """Visit the attributes and methods that a user's subclass adds to a container or array."""
         if not library(kind.__module__):
             self._visit_instance(value, kind)
 
