@@ -1,1 +1,1 @@
-"""Convolutions: direct, Winograd, depthwise, event-driven and by im2col."""
+"""Convolutions: direct, Winograd, depthwise, pointwise, event-driven and by im2col."""

@@ -1,1 +1,1 @@
-"""EventProp: spike times of neurons with two exponentials, and their gradients."""
+"""EventProp: exact spike times and their gradients, for LIF neurons in closed form, and for any neuron by a solver."""

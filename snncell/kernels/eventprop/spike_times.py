@@ -1,6 +1,6 @@
 """Spike times of LIF neurons with exponential synapses (two exponentials), computed from event to event.
 
-An event is an input spike: its weight is added to the current I. The potential V responds to a current of 1 by the
+An event is an input spike: its weight is added to the current I. The potential V responds to a jump of I by 1 with the
 function kappa; `nn/rules/eventprop.py` has the equations. The decay between two events is the same for all neurons. So
 an event costs a few additions per neuron, and exponentials are necessary only once per event and per spike. All
 computations are in float64. `find_spikes` is the kernel. A unit is a part of the samples.
@@ -99,7 +99,7 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
 
 @call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
-    """The time of the peak of V, or `longest` if that is earlier; -1 if V is below the threshold then."""
+    """The time of the peak of V, or `longest` if earlier; -1 without a peak, or if V is below the threshold then."""
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
     if v == 0.0 and peak <= longest:  # V is proportional to kappa
         return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0

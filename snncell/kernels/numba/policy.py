@@ -215,9 +215,7 @@ def compile_ptx(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = CUDA_FMA,
 ) -> str:
-    """Compile a generated function to PTX for a compute capability and newer cards, without a card or a driver. The
-    signature and the launch bounds are those of `cuda.build.build`.
-    """
+    """Compile a generated function to PTX for a capability and newer cards, without a card; see `cuda.build.build`."""
     compiler: Any = import_once("numba.cuda.compiler")
     nvvm: Any = import_once("numba.cuda.cudadrv.nvvm")
     types: Any = import_once("numba.types")

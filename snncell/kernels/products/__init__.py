@@ -1,1 +1,1 @@
-"""Matrix products: BLAS for dense operands, event-driven kernels for spikes."""
+"""Matrix products: dense by BLAS, event-driven for spikes, with sparse weights, and with delays."""
