@@ -197,7 +197,7 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         hidden: the number of neurons in each layer, or one integer for a single layer.
         network: a function (n_features, n_outputs) that makes your own network instead. The Cell gets the output of the
             encoder, (T, B, n_features), and must return (T, B, n_outputs) or (B, n_outputs).
-        neuron: the neuron of each layer: a name in `snncell.nn`, a class or function without arguments, or a prototype.
+        neuron: for each layer, a name in `snncell.nn`, a class or function without arguments, or a neuron to copy.
         surrogate: the spike function in the same forms, from `snncell.surrogate`. None keeps the neuron's own.
         encoder: "current" for a constant current; "rate", "latency" or "phase" for spikes from values in [0, 1]; a
             function (x, steps) of samples (B, F) that returns (T, B, ...); or None, for a network that takes (B, F).

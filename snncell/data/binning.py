@@ -236,7 +236,7 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """Event index ranges `firsts, lasts` of time bins, (B, T); valid where `ordered`, (B,), is 1: times ascend."""
+    """Index ranges `firsts, lasts` (B, T) of the events in time bins. They are valid where `ordered` (B,) is 1."""
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
     kernel = kernel_for(number_bins_kernel, "int64[1] int64[1] int64[2] int64[2] int64[2]* int64[2]* int64[1]*")

@@ -35,7 +35,8 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
             fixed order. Results therefore depend on the number of shards, but not on the number of ranks, to the bit.
         fast: use MPI's own sums (Allreduce in buckets of 1 MiB, which overlaps the backward pass), with one shard for
             each rank. The bits then depend on the number of ranks, and maybe on the machines.
-        threads: threads of parallel kernels; by default NUMBA_NUM_THREADS if set, else the cores per rank.
+        threads: threads of parallel kernels; by default NUMBA_NUM_THREADS if set, else the cores divided by
+            the ranks that share them.
     Raises: RankError without mpi4py or an MPI library, and for different arguments on the ranks or in a second call.
     """
     ranks = _join_once(shards, fast)

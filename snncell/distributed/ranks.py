@@ -33,7 +33,7 @@ _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 class ProgressThread:
     """A thread that calls MPI from `begin` to `end`, while this rank computes, because MPI moves messages only while it
-    is called. It runs only if there are several ranks and MPI allows it. Kernels release the GIL, so it can run.
+    is called. It exists only if there are several ranks and MPI allows it. Kernels release the GIL for it.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:

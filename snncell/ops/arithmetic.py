@@ -396,12 +396,12 @@ clamp = clip
 
 
 def fmax(x: Numbers, y: Numbers) -> Tensor:
-    """Elementwise maximum that ignores a NaN next to a number, unlike `maximum`. Equal elements share the gradient."""
+    """Elementwise maximum; if one operand is NaN, the other operand. Equal elements share the gradient."""
     return _ignore_nan(maximum, x, y, "fmax")
 
 
 def fmin(x: Numbers, y: Numbers) -> Tensor:
-    """Elementwise minimum that ignores a NaN next to a number, unlike `minimum`. Equal elements share the gradient."""
+    """Elementwise minimum; if one operand is NaN, the other operand. Equal elements share the gradient."""
     return _ignore_nan(minimum, x, y, "fmin")
 
 

@@ -38,7 +38,7 @@ class Batches:
     The order is drawn from snncell's random numbers, so you can repeat it with `snncell.set_seed`.
 
     Args:
-        arrays: inputs, then the target: anything that `Tensor` takes, with equally many samples; not copied if NumPy's.
+        arrays: inputs, then the target, with equally many samples, as `Tensor` takes them. NumPy arrays are not copied.
         batch_size, shuffle, drop_last: as for `data.batches`. With `drop_last` there must be a complete batch.
         time_first: True if the inputs are (T, N, ...), as `data.randman` and `data.padded` return them. Their batches
             are (T, B, ...). Inputs with one axis, such as lengths, are (N,). The target is (N, ...).

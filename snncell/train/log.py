@@ -179,8 +179,8 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record against the optimiser's step; it draws a confusion matrix. If
-    the folder contains an earlier run, new records hide its records of later steps. The training is not changed.
+    After each epoch it writes the record's numbers against the optimiser's step, a confusion matrix as a picture. If the
+    folder contains an earlier run, new records hide its records of later steps. The training is not changed.
 
     Args:
         folder: the folder, which is created if it is missing.

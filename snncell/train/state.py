@@ -97,7 +97,7 @@ def _by_last_names(make: Any) -> Any:
 def _comparable(cell: Cell, before: Any, now: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The descriptions of a Cell in a file and at present, without the differences between versions of this package.
 
-    An older file may lack default and once private settings, and have settings that are now attributes of the class.
+    An older file may lack default settings and formerly private ones, and have settings that are now class attributes.
     """
     if not isinstance(before, dict):
         return before, now

@@ -260,7 +260,7 @@ class EMA(Callback):
 
     It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
     average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
-    Checkpoints contain both: `load_state` loads w. For the average, call `fit(resume=file)` with the `epochs` so far.
+    Checkpoints contain both: `load_state` loads w, and `fit(resume=file)` without further epochs loads the average.
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.
