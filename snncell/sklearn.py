@@ -344,7 +344,8 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
             self.target_scale_ = np.where(deviation > 0.0, deviation, 1.0)
         elif columns.shape[1] != len(self.target_mean_):
             raise ArgumentError(
-                f"{type(self).__name__}: y had {len(self.target_mean_)} columns before, and has {columns.shape[1]} now."
+                f"{type(self).__name__}: y had {len(self.target_mean_)} columns before, and has {columns.shape[1]} "
+                f"now. To train a new network, call fit with warm_start=False."
             )
         scaled = (columns - self.target_mean_) / self.target_scale_
         return scaled.astype(np.float32), columns.shape[1]

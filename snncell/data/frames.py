@@ -198,7 +198,7 @@ def _recordings(who: str, binning: Binning, given: list[Any]) -> tuple[list[Even
     if len(sizes) > 1:
         raise ArgumentError(f"{who}: the recordings have several sensor sizes, {sorted(sizes)}. Pass sensor_size.")
     if len({each.dtype for each in events}) > 1:
-        raise ArgumentError(f"{who}: some of the recordings have y, and others do not.")
+        raise ArgumentError(f"{who}: some of the recordings have y, and others do not. Convert them separately.")
     width, height, polarities = sensor or sizes.pop()
     return events, (width, height if has_rows(events[0]) else 1, polarities)
 

@@ -417,7 +417,9 @@ def batches(
     sources = [on_host(array) for array in arrays]
     lengths = {len(source) if source.ndim else 0 for source in sources}
     if len(lengths) != 1:
-        raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
+        raise ShapeError(
+            f"batches: the arrays have different lengths {sorted(lengths)}; each needs one entry for each sample."
+        )
     (length,) = lengths
     for chosen in in_turn(length, batch_size, shuffle, drop_last):
         yield tuple(Tensor(source[chosen]) for source in sources)

@@ -59,7 +59,7 @@ def _join_once(shards: int | None, fast: bool) -> Ranks:
         if (_JOB[0].shards, _JOB[0].fast) != (number, fast):
             raise RankError(
                 f"distributed.init: this process has joined its job with shards={_JOB[0].shards}, "
-                f"fast={_JOB[0].fast}, which cannot be changed."
+                f"fast={_JOB[0].fast}, which cannot be changed. Pass the same arguments in each call."
             )
         return _JOB[0]
     ranks = Ranks(mpi, number, fast)
@@ -67,7 +67,7 @@ def _join_once(shards: int | None, fast: bool) -> Ranks:
     atexit.register(ranks.progress.end)  # runs before MPI finalises
     asked = {(int(row[0]), bool(row[1])) for row in ranks.all_gather(np.array([number, int(fast)]), "distributed.init")}
     if len(asked) > 1:
-        raise RankError(f"distributed.init: the ranks pass different (shards, fast): {sorted(asked)}.")
+        raise RankError(f"distributed.init: the ranks pass different (shards, fast): {sorted(asked)}. Pass the same.")
     _JOB.append(ranks)
     return ranks
 

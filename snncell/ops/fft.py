@@ -82,7 +82,9 @@ def irfft(x: Numbers, n: int | None = None) -> Tensor:
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:
-        raise ShapeError(f"irfft: {tensor.shape[-1]} frequencies do not belong to a signal of length {length}.")
+        raise ShapeError(
+            f"irfft: {tensor.shape[-1]} frequencies do not belong to a signal of length {length}; pass n // 2 + 1."
+        )
     return _of_complex(_irfft, tensor, n=length)
 
 

@@ -303,7 +303,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
     if not a.ndim or not b.ndim:
         return a * b
     if a.shape[-1] != b.shape[-1]:
-        raise ShapeError(f"inner: the last axes of shapes {a.shape} and {b.shape} differ.")
+        raise ShapeError(f"inner: the last axes of shapes {a.shape} and {b.shape} differ; they must be equal.")
     flat = matmul(_flatten_to_rows(a), sh.transpose(_flatten_to_rows(b)))
     return sh.reshape(flat, (*a.shape[:-1], *b.shape[:-1]))
 

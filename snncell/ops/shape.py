@@ -118,7 +118,9 @@ def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
     axes = as_axes(axis, tensor.ndim, "squeeze")
     for a in axes:
         if tensor.shape[a] != 1:
-            raise ShapeError(f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}.")
+            raise ShapeError(
+                f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}, not 1."
+            )
     return reshape_unchecked(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
 
 
@@ -284,7 +286,9 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
     parts = _join_tensors(tensors, "stack")
     for position, part in enumerate(parts):
         if part.shape != parts[0].shape:
-            raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")
+            raise ShapeError(
+                f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}; they must be equal."
+            )
     number = as_axis(axis, parts[0].ndim + 1, "stack")
     return concat([expand_dims(part, number) for part in parts], number)
 

@@ -294,7 +294,7 @@ def sort_callbacks(callbacks: Any) -> list[Callback]:
             )
         _refuse_methods(type(callback))
     if len({id(callback) for callback in given}) < len(given):
-        raise ArgumentError("fit: one of the callbacks occurs twice.")
+        raise ArgumentError("fit: one of the callbacks occurs twice. Pass it once.")
     return sorted(given, key=lambda callback: callback.order)
 
 

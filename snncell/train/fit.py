@@ -220,7 +220,7 @@ class Run:
 
     def __init__(self, training: Training, prefetch: bool | None, processes: OneProcess) -> None:
         if training.data is None:
-            raise ArgumentError("fit: there are no data to train on.")
+            raise ArgumentError("fit: there are no data to train on. Pass a tuple (inputs, target), or batches.")
         self.training, self.prefetch, self.processes = training, prefetch, processes
         self.parts = (training.net, training.loss)
         self.callbacks: list[Callback] = []

@@ -58,7 +58,9 @@ class Log(Callback):
         if self.path.suffix not in (".csv", ".jsonl"):
             raise ArgumentError(f"Log: the file log must be named *.csv or *.jsonl, not {self.path.name!r}.")
         if not self.path.parent.is_dir():
-            raise ArgumentError(f"Log: there is no folder {self.path.parent} to write {self.path.name} into.")
+            raise ArgumentError(
+                f"Log: there is no folder {self.path.parent} to write {self.path.name} into. Create it first."
+            )
         if records is not None:
             self._begin(records)
 
@@ -179,8 +181,8 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the record's numbers against the optimiser's step, a confusion matrix as a picture. If the
-    folder contains an earlier run, new records hide its records of later steps. The training is not changed.
+    After each epoch it writes the record's numbers against the optimiser's step, and pictures of confusion matrices. If
+    the folder contains an earlier run, new records hide its records of later steps. The training is not changed.
 
     Args:
         folder: the folder, which is created if it is missing.

@@ -106,7 +106,7 @@ def find_learning_rate(
     check_optimiser(net, loss, optimiser, "find_learning_rate")
     batches = as_batches(data, batch_size, True, "find_learning_rate: data")
     if batches is None:
-        raise ArgumentError("find_learning_rate: there are no data to train on.")
+        raise ArgumentError("find_learning_rate: there are no data to train on. Pass (inputs, target), or batches.")
     probe, shares = _with_rates_to_set(optimiser)
     scaler = copy.deepcopy(as_scaler(loss_scale, "find_learning_rate"))  # so that the user's scale does not change
     step = training_step(net, loss, probe, clip_by_both(clip_norm, clip_value), None, loss_scale=scaler)
@@ -152,7 +152,7 @@ def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
             empty = False
             yield as_batch(batch, "find_learning_rate: data")
         if empty:
-            raise ArgumentError("find_learning_rate: data give no batch.")
+            raise ArgumentError("find_learning_rate: data give no batch. Pass arrays or batches with samples.")
 
 
 @contextmanager

@@ -223,7 +223,10 @@ class ReduceLROnPlateau(Callback):
         if number is None:
             return
         if math.isnan(number):
-            raise TrainingError(f"ReduceLROnPlateau: {self.monitor} of epoch {training.epoch} is nan.")
+            raise TrainingError(
+                f"ReduceLROnPlateau: {self.monitor} of epoch {training.epoch} is nan. Check the data that it is "
+                f"measured on, or monitor another number."
+            )
         value = -number if self.higher_is_better else number
         if self.cooling:
             self.cooling, self.waited = self.cooling - 1, 0
@@ -367,7 +370,7 @@ class EMA(Callback):
         for name in ("decay", "use_buffers"):
             before, setting = averages.pop(name, False), getattr(self, name)
             if before != setting:
-                raise ArgumentError(f"{name} was {before} and is {setting}.")
+                raise ArgumentError(f"{name} was {before} and is {setting}. Resume with the same {name}.")
         weights, buffers = self._averaged(training)
         own: dict[str, Tensor] = {str(n): parameter for n, parameter in enumerate(weights)}
         own |= {path: buffer for path, (_, _, buffer) in buffers.items()}

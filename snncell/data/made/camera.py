@@ -161,7 +161,10 @@ class EventCamera:
         if frames.ndim != 3 or len(frames) < 2 or frames.size == 0:
             raise ShapeError(f"EventCamera: film must be (T, H, W) with at least two frames, not {frames.shape}.")
         if not np.isfinite(frames).all() or frames.min() < 0.0:
-            raise ArgumentError("EventCamera: film is light, so it must be finite and not negative.")
+            raise ArgumentError(
+                f"EventCamera: film is light, so it must be finite and not negative, but it has values from "
+                f"{frames.min():g} to {frames.max():g}."
+            )
         at = np.arange(len(frames)) * times if isinstance(times, int) else np.asarray(times, np.int64)
         if at.shape != (len(frames),):
             raise ShapeError(
