@@ -93,7 +93,7 @@ class _Gate:
 
     def restore(self) -> None:
         """Restore the old handler, unless a third one has been installed."""
-        in_place = signal.getsignal(self.number) is self  # apart, because mypy would narrow the type of self
+        in_place = signal.getsignal(self.number) is self  # in an `if`, mypy would narrow the type of self
         if in_place:
             signal.signal(self.number, self.handler)
 

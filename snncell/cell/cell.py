@@ -219,9 +219,7 @@ class Cell(Hooked, Modes, HasState):
         return self._graph is not None and bool(self._graph.compiled)
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`. Other shapes are
-        compiled at their first call.
-        """
+        """Set example inputs for `compile()`, all by position or all by name. Other shapes are compiled when called."""
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by position or by name, not both.")
         self.__dict__["_inputs_set"] = tuple(order_inputs(self.construct, inputs, kwargs)[1])

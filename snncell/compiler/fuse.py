@@ -94,9 +94,7 @@ def fuse(program: Program) -> list[FusionGroup]:
 
 
 def _merge_into_users(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
-    """Merge each group into the first group that uses one of its results, if that is legal; into no later group,
-    because it must run before all of its users.
-    """
+    """Merge each group into its first user, if that is legal; not into a later one, which would run after the first."""
     later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside

@@ -38,9 +38,7 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body. Its states are the gradients of the body's `float_states`. Its last sequences and
-    constants are the gradients of the outputs in `seeded`.
-    """
+    """The backward step of a body. Its states are gradients of states, its last sequences and constants of outputs."""
 
     body: Body
     float_states: list[int]  # the numbers of the forward states that have a gradient

@@ -71,7 +71,7 @@ def join_names(names: Sequence[str]) -> str:
 _ARRIVING = "the gradient of its output"
 
 
-def look_at_results(
+def check_results(
     loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
     """Raise NotFiniteError, naming the first faulty step, if states, written Parameters or results are not finite."""
@@ -84,7 +84,7 @@ def look_at_results(
         raise _fault_without_place(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
 
 
-def look_at_gradients(
+def check_gradients(
     loop: ReplayedSteps,
     inputs: Sequence[Tensor],
     states: int,

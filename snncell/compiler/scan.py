@@ -34,7 +34,7 @@ from snncell.compiler.linearise import (
     save_for_backward,
     trace_body,
 )
-from snncell.compiler.nan_replay import ReplayedSteps, look_at_gradients, look_at_results
+from snncell.compiler.nan_replay import ReplayedSteps, check_gradients, check_results
 from snncell.compiler.passes.simplify import canonical_step
 from snncell.compiler.runtime.loop_run import Lowered
 from snncell.compiler.schedule import LoopSchedule, obstacle, schedule
@@ -79,7 +79,7 @@ def run_scan(
             scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # without records of monitors
-            look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
+            check_results(scan.observed, states, xs, [*outs[: len(states)], *results])
         assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
@@ -207,7 +207,7 @@ class Scan(LoopOperation):
                 body, inputs = self.loop.body, entry.inputs
                 results = douts[: len(body.after) + self.loop.result_count]
                 sizes = len(body.carry), len(body.xs)
-                look_at_gradients(self.observed, inputs, *sizes, body.captured, results, grads)
+                check_gradients(self.observed, inputs, *sizes, body.captured, results, grads)
         return grads
 
     def _pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:

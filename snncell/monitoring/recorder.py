@@ -163,7 +163,7 @@ class Recorder:
         self._sizes: dict[str, Any] = {}  # the number of neurons of a layer, if only some are recorded
         # For each running neuron, the label under which to note the input of its spike function; None once noted.
         self._firing: list[Label | None] = []
-        self.wishes = (self.every, self._places, self._samples)
+        self.selection = (self.every, self._places, self._samples)
         self._look(neurons)
 
     def _look(self, neurons: Neurons) -> None:
@@ -172,7 +172,7 @@ class Recorder:
         self._running = CellStack(neurons.paths)
         self._updates = neurons.map_updating_cells() if self.inputs else {}
         token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
-        self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
+        self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.selection)
 
     def look_again(self) -> None:
         """Update the list of neurons after a change of the network."""
@@ -196,7 +196,7 @@ class Recorder:
         path = self._running.enter(cell)
         lengths = find_lengths(cell, args, kwargs)
         if isinstance(lengths, (Tensor, np.ndarray, list, tuple)):
-            note(Label("lengths", path, self.wishes), as_tensor(lengths, "monitor", "lengths"))
+            note(Label("lengths", path, self.selection), as_tensor(lengths, "monitor", "lengths"))
         if self.inputs and id(cell) in self._updates:
             run = self._counting(cell, path, run)
         try:
@@ -210,10 +210,10 @@ class Recorder:
             ):
                 # Note only the outermost spike function, not the Cells inside of it.
                 self._firing[-1] = None
-                note(label._replace(kind="fires by", wishes=cell))
+                note(label._replace(kind="fires by", selection=cell))
                 note(label, _first(cell, args, kwargs))
             elif self.inputs and isinstance(cell, WEIGHTED) and cell in self._running:
-                note(Label("inputs", path, self.wishes), _first(cell, args, kwargs))
+                note(Label("inputs", path, self.selection), _first(cell, args, kwargs))
             return run(args, kwargs)
         finally:
             self._running.leave()
@@ -226,7 +226,7 @@ class Recorder:
             return run(args, kwargs)
         current = _first(cell, args, kwargs)
         steps = (len(current),) if getattr(cell, "whole_sequences", False) else ()
-        visit = Label("visit", name, self.wishes, Event(cell), steps)
+        visit = Label("visit", name, self.selection, Event(cell), steps)
         note(visit)
         if records["grad"]:
             x = tap(current, visit._replace(kind="grad"))
@@ -238,7 +238,7 @@ class Recorder:
             self._firing.pop()
         outputs = structure.flatten(result)[0][:1]
         if self._places is not None and outputs:
-            note(visit._replace(kind="size", wishes=math.prod(outputs[0].shape[1 + len(steps) :])))
+            note(visit._replace(kind="size", selection=math.prod(outputs[0].shape[1 + len(steps) :])))
         if records["spikes"]:
             for output in outputs:
                 note(visit._replace(kind="spikes"), output)
@@ -311,14 +311,14 @@ class Recorder:
     def take(self, label: Label, x: Tensor | None) -> None:
         """Store a noted Tensor."""
         if label.kind in ("size", "fires by"):
-            (self._sizes if label.kind == "size" else self.fires_by)[label.name] = label.wishes
+            (self._sizes if label.kind == "size" else self.fires_by)[label.name] = label.selection
             return
         if label.kind == "call" or not self.calls:
             if len(self.calls) == self.calls.maxlen:
                 self.calls[0].forget()
             self.calls.append(RecordedCall())
         if label.kind == "update":
-            call, update = self.calls[-1], label.wishes
+            call, update = self.calls[-1], label.selection
             assert isinstance(update, Update)
             before = call.updates.get(label.name, (update, 0))[1]
             call.updates[label.name] = update, before + math.prod(label.steps) * update.steps

@@ -23,7 +23,7 @@ from snncell.ops.base import Grads, array_beside, as_axis, as_int, as_tensor, as
 from snncell.tape.primitive import (
     EVERYWHERE,
     Primitive,
-    axis_behind_steps,
+    axis_after_steps,
     one_after_another,
     repeat_over_time,
     with_axis_of_steps,
@@ -103,7 +103,7 @@ _scatter_add.def_bprop(lambda _x, indices, _out, dout, *, axis, shape: (gather(d
 def _gather_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
     (x, indices), axis = arrays, attrs["axis"]
     if not varying[1]:
-        return _gather.run_here(arrays, arrays, axis_behind_steps(attrs, len(x)))
+        return _gather.run_here(arrays, arrays, axis_after_steps(attrs, len(x)))
     if not varying[0]:
         return np.moveaxis(_gather.run_here(arrays, arrays, attrs), axis, 0)
     if isinstance(x, DeviceArray):
@@ -188,7 +188,7 @@ def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[
 
 _one_hot = _Lookup("one_hot", _ones_at, _check_hot, 0)
 _one_hot.no_gradient()
-with_axis_of_steps(_one_hot, axis_behind_steps)
+with_axis_of_steps(_one_hot, axis_after_steps)
 
 
 @_one_hot.def_on_gpu

@@ -23,7 +23,7 @@ from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic as ar, base as new, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, Grads, as_axes, as_axis, as_float, as_number, as_tensor, astype, to_compute_dtype
 from snncell.ops.gathering import gather_elements
-from snncell.tape.primitive import Composite, Primitive, axis_behind_steps, with_axis_of_steps
+from snncell.tape.primitive import Composite, Primitive, axis_after_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, on_device_of, snapshot
 from snncell.tape.transforms import stop_gradient
 
@@ -212,7 +212,7 @@ _argmax, _argmin = Primitive("argmax", np.argmax), Primitive("argmin", np.argmin
 
 for _op, _there in ((_argmax, lines.argmax), (_argmin, lines.argmin)):
     _op.def_on_gpu(_there)
-    with_axis_of_steps(_op, axis_behind_steps)
+    with_axis_of_steps(_op, axis_after_steps)
     _op.no_gradient()
 
 
@@ -313,7 +313,7 @@ def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -
 
 _cumsum = Primitive("cumsum", sums.running)
 _cumsum.def_on_gpu(lines.cumsum)
-with_axis_of_steps(_cumsum, axis_behind_steps)
+with_axis_of_steps(_cumsum, axis_after_steps)
 _cumsum.additive = True
 
 

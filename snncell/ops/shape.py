@@ -17,7 +17,7 @@ from snncell.compiler.ir.operations import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.event_lists import EventLists
-from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
+from snncell.tape.primitive import EVERYWHERE, Primitive, axis_after_steps, moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
@@ -252,7 +252,7 @@ def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
     return np.concatenate(arrays, axis)
 
 
-with_axis_of_steps(_concat, axis_behind_steps)
+with_axis_of_steps(_concat, axis_after_steps)
 _concat.additive = _concat.selects = True
 _concat.def_bprop(lambda *_inputs, axis, sizes: _split_unchecked(_inputs[-1], sizes, axis))  # the last one is dout
 
@@ -295,7 +295,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
 
 _pieces_op = Primitive("split", lambda x, bounds, axis: tuple(np.split(x, bounds, axis)), multiple=True)
 _pieces_op.as_stored = EVERYWHERE
-with_axis_of_steps(_pieces_op, axis_behind_steps)
+with_axis_of_steps(_pieces_op, axis_after_steps)
 _pieces_op.additive = True
 
 

@@ -33,7 +33,7 @@ class Label(NamedTuple):
 
     kind: str  # the quantity, such as "spikes"
     name: str  # the layer
-    wishes: Hashable = None  # the monitor's selection when the note was first taken
+    selection: Hashable = None  # the monitor's selection when the note was first taken
     event: Event | None = None  # the call
     steps: tuple[int, ...] = ()  # the steps of each time loop around the call, outermost first: the first axes
     chosen: bool = False  # whether it has been reduced to the selection
@@ -50,7 +50,7 @@ def note(label: Label, x: Tensor | None = None) -> None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
         # Only the monitor for which a note was taken may reduce it. Another monitor may be active by now, because a
         # trace may outlive its monitor, and a gradient may be computed later.
-        if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
+        if watch is not None and label.steps and not label.chosen and label.selection == watch.selection:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:
         notes.append((label, x))

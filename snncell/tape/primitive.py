@@ -332,7 +332,7 @@ def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], d
     op.over_time = over_time
 
 
-def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
+def axis_after_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
     """The options of an operation along `axis`, which follows the new time axis."""
     return {**attrs, "axis": attrs["axis"] + 1}
 

@@ -151,7 +151,7 @@ class Value:
 class Watch(Protocol):
     """A monitor, which notes Tensors in calls of Cells; `hooks.py` defines the labels of the notes."""
 
-    wishes: Hashable  # the quantities that it records, and the part of each
+    selection: Hashable  # the quantities that it records, and the part of each
 
     @property
     def key(self) -> Hashable:

@@ -23,9 +23,7 @@ from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The end of an error about a missing name: its equivalent in `table`, or the nearest name of `own`, with the
-    prefix `before`.
-    """
+    """The end of an error about a missing name: its equivalent in `table`, or `before` and the nearest of `own`."""
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; use {translation}."
     near = nearest(name, (one for one in own if not one.startswith("_")))

@@ -119,9 +119,7 @@ class EventGather:
         return arguments
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a block, the columns of a row, and the rows of a block. If this run gathers no product, all
-        elements form one row.
-        """
+        """The columns of a block, the columns of a row, and the rows of a block. Without events, there is one row."""
         rows = self._gathered(known)
         if self.by_rows or not rows:
             return block, max(1, units), 1

@@ -73,9 +73,7 @@ class Statements:
 
 
 def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
-    """Cast a float to a small integer by way of int32, where it wraps, because the result of a direct cast is
-    undefined.
-    """
+    """Cast a float to a small integer by way of int32, where it wraps, because a direct cast is undefined."""
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
     return f"np.int32({result})" if from_float and dtype.kind in "iu" and dtype.itemsize <= 2 else result

@@ -64,7 +64,7 @@ def rematerialise(program: Program) -> Program:
 
 
 def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
-    """Choose the values of each step that the backward step reads, in addition to the step's input sequences."""
+    """Choose the values of each step that the loop stores for the backward step."""
     trace = body.trace
     tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor of each Value on the tape
     inputs = [x._data for x in body.xs]

@@ -340,9 +340,7 @@ def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 def _launch(
     op: FusibleOperation, specs: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """A cached launch, and the position and dtype of each number among the inputs. `specs` has shape and dtype of each
-    array, and None for each number.
-    """
+    """A cached launch, and the position and dtype of each number; `specs`: shape and dtype of arrays, or None."""
     trace, attrs = Trace(), dict(options)
     inputs = tuple(1 if spec is None else Value(trace, *spec) for spec in specs)
     instruction = Instruction(op, inputs, attrs, Place(op.name))

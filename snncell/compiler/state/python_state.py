@@ -177,9 +177,7 @@ class PythonState(ReachableValues):
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
 
     def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
-        """Raise if an attribute or a global is a Tensor of this trace, or was replaced by a container with such a
-        Tensor. Its previous value is restored first.
-        """
+        """Raise, with the old value restored, if an attribute or a global has become or got a Tensor of this trace."""
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
