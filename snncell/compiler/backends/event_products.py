@@ -158,7 +158,7 @@ class EventGather:
 
 # --- Scatter ----------------------------------------------------------------------------------------------------------
 
-# Without scattered products, all elements form one sample, and strips are blocks of it.
+# If a run scatters no product, all elements form one sample, and strips are blocks of it.
 SCATTER_HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")
 BOUNDS = ("low = sample * width + column", "high = low + wide")
 AHEAD, LINE = 4, 64  # the prefetch distance in steps; bytes of a cache line
