@@ -300,7 +300,7 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
     """Operations and accesses of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
-    held = math.prod(cell.bias.shape) if has_bias else 0
+    bias_size = math.prod(cell.bias.shape) if has_bias else 0
     biases = tally.outputs if has_bias else 0.0
     sums = tally.synops + biases
     spiking = Counts(
@@ -316,14 +316,14 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
     dense = Counts(
         macs=tally.macs,
         additions=biases,
-        weights_read=(tally.weights + held) * tally.passes if reuse else tally.macs + biases,
+        weights_read=(tally.weights + bias_size) * tally.passes if reuse else tally.macs + biases,
         values_read=tally.inputs if reuse else tally.macs,
         values_written=tally.outputs,
     )
     # One pass per sample, independent of its length: the mean pass times the number of samples.
     passes = tally.whole / max(min(tally.steps, most), 1.0)
     one_pass = dense.times(passes / max(tally.passes, 1e-30) / samples)
-    sizes = math.prod(cell.weight.shape) + held, tally.results, tally.features, tally.results
+    sizes = math.prod(cell.weight.shape) + bias_size, tally.results, tally.features, tally.results
     return Work(name, cell, *sizes, spiking.times(1 / samples), dense.times(1 / samples), one_pass)
 
 
@@ -335,20 +335,20 @@ def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, the
     updates = neurons * (steps if there is None else mean_steps(call.lengths_of(name), steps))
     found = operations_of(update)
     each = found or Operations(0.0, 0.0)
-    held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
+    states_each = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
     kept = spikes if there is None else spikes[there]
     fired = float(np.count_nonzero(kept)) / max(kept.size, 1)
     step = Counts(
         updates=updates,
         multiplications=updates * each.multiplications,
         additions=updates * each.additions,
-        states_read=updates * held,
-        states_written=updates * held,
+        states_read=updates * states_each,
+        states_written=updates * states_each,
     )
     spiking = step + Counts(states_read=updates, events_written=updates * fired)
     dense = step + Counts(values_read=updates, values_written=updates)
     one_pass = Counts(updates=neurons, additions=neurons)
-    return Work(name, cell, 0.0, neurons * held, neurons, neurons, spiking, dense, one_pass), found is not None
+    return Work(name, cell, 0.0, neurons * states_each, neurons, neurons, spiking, dense, one_pass), found is not None
 
 
 def mean_steps(lengths: Array | None, steps: int) -> float:

@@ -170,9 +170,9 @@ class Energy:
         return join_parts([table, "\n".join(line for line in lines if line.startswith(("without", *_LEFT_OUT)))])
 
 
-def _refuse_execution(given: Any) -> None:
-    if given not in EXECUTIONS:
-        raise ArgumentError(f"Energy: execution must be one of {', '.join(map(repr, EXECUTIONS))}, not {show(given)}.")
+def _refuse_execution(name: Any) -> None:
+    if name not in EXECUTIONS:
+        raise ArgumentError(f"Energy: execution must be one of {', '.join(map(repr, EXECUTIONS))}, not {show(name)}.")
 
 
 def _sum_by_kind(parts: Sequence[Mapping[str, float]], kinds: Sequence[str]) -> dict[str, float]:

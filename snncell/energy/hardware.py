@@ -146,16 +146,16 @@ _MACHINES = (
 HARDWARE: Mapping[str, Hardware] = {each.name: each for each in _MACHINES}
 
 
-def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
+def hardware_of(choice: Any, who: str, name: str = "hardware") -> Hardware:
     """Convert the argument `hardware` of `who`: a `Hardware`, or a name of `HARDWARE`."""
-    if isinstance(given, Hardware):
-        return given
-    if not isinstance(given, str):
-        raise ArgumentError(f"{who}: {name} must be a name ({', '.join(HARDWARE)}) or a Hardware, not {show(given)}.")
-    if given in HARDWARE:
-        return HARDWARE[given]
-    meant = f" Did you mean {near!r}?" if (near := nearest(given, HARDWARE)) else ""
+    if isinstance(choice, Hardware):
+        return choice
+    if not isinstance(choice, str):
+        raise ArgumentError(f"{who}: {name} must be a name ({', '.join(HARDWARE)}) or a Hardware, not {show(choice)}.")
+    if choice in HARDWARE:
+        return HARDWARE[choice]
+    meant = f" Did you mean {near!r}?" if (near := nearest(choice, HARDWARE)) else ""
     raise ArgumentError(
-        f"{who}: unknown {name} {given!r}.{meant} Known names are {', '.join(HARDWARE)}. You can also pass your own, "
+        f"{who}: unknown {name} {choice!r}.{meant} Known names are {', '.join(HARDWARE)}. You can also pass your own, "
         f"monitoring.Hardware(...)."
     )

@@ -141,7 +141,7 @@ class _OfClasses(Metric):
         each = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
         return float(each.mean()) if self.average else each.tolist()
 
-    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+    def _parts(self, right: Any, of_class: Any, guesses: Any) -> tuple[Any, Any]:
         """Numerator and denominator, from shares: correct samples, samples of each class, predictions of each class."""
         raise NotImplementedError
 
@@ -149,22 +149,22 @@ class _OfClasses(Metric):
 class Precision(_OfClasses):
     """Precision: the correct share of the samples predicted as a class, for each class, or with `average` the mean."""
 
-    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        return right, said
+    def _parts(self, right: Any, of_class: Any, guesses: Any) -> tuple[Any, Any]:
+        return right, guesses
 
 
 class Recall(_OfClasses):
     """Recall: the share of a class's samples that are predicted as it, for each class, or with `average` the mean."""
 
-    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+    def _parts(self, right: Any, of_class: Any, guesses: Any) -> tuple[Any, Any]:
         return right, of_class
 
 
 class F1(_OfClasses):
     """F1 score, 2 precision recall / (precision + recall): for each class, or with `average` the mean."""
 
-    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        return 2.0 * right, of_class + said
+    def _parts(self, right: Any, of_class: Any, guesses: Any) -> tuple[Any, Any]:
+        return 2.0 * right, of_class + guesses
 
 
 class Loss(Metric):
@@ -196,17 +196,17 @@ NAMES: dict[str, Callable[[], Metric]] = {
 }
 
 
-def as_metrics(given: Any) -> dict[str, Any]:
+def as_metrics(metrics: Any) -> dict[str, Any]:
     """The metrics of a `Model` by name: `Metric` objects, or metrics of `train.fit` (function, name, `Monitored`)."""
-    if given is None:
+    if metrics is None:
         return {}
-    if isinstance(given, (set, frozenset)):
-        given = sorted(given, key=str)
-    if not isinstance(given, (dict, list, tuple)):
+    if isinstance(metrics, (set, frozenset)):
+        metrics = sorted(metrics, key=str)
+    if not isinstance(metrics, (dict, list, tuple)):
         raise ArgumentError(
-            f"Model: metrics must be names, {{'accuracy'}}, or a dict of them by name, not {came(given)}."
+            f"Model: metrics must be names, {{'accuracy'}}, or a dict of them by name, not {came(metrics)}."
         )
-    pairs = list(given.items()) if isinstance(given, dict) else [(name, name) for name in given]
+    pairs = list(metrics.items()) if isinstance(metrics, dict) else [(name, name) for name in metrics]
     found: dict[str, Any] = {}
     for name, one in pairs:
         if not isinstance(name, str):

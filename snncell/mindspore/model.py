@@ -153,7 +153,7 @@ class Model:
                 "Model.fit: valid_dataset is evaluated with the trained network and loss_fn, not with eval_network. "
                 "Call model.eval in a callback, or leave eval_network out."
             )
-        given = [*sort_callbacks(() if callbacks is None else callbacks)]
+        listeners = [*sort_callbacks(() if callbacks is None else callbacks)]
         whole = self.loss_fn is None
         return fit(
             self.network,
@@ -166,7 +166,7 @@ class Model:
             accuracy=None,
             metrics={} if test is None else metrics_to_compile(self.metrics),
             loss_scale=self.loss_scale,
-            callbacks=[ModelMetrics(self, given, initial), *given],
+            callbacks=[ModelMetrics(self, listeners, initial), *listeners],
             progress=False,
         )
 
@@ -205,18 +205,18 @@ class Model:
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
         net, loss, metrics, whole = self._evaluation_parts()
-        told = sort_callbacks(() if callbacks is None else callbacks)
-        told.insert(0, ModelMetrics(self, tuple(told), 0))
+        listeners = sort_callbacks(() if callbacks is None else callbacks)
+        listeners.insert(0, ModelMetrics(self, tuple(listeners), 0))
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
-        told[0].on_fit_begin(training)
-        for callback in told:
+        listeners[0].on_fit_begin(training)
+        for callback in listeners:
             callback.on_evaluation_begin(training)
         batches = as_columns(valid_dataset, whole, "Model.eval: valid_dataset")
-        tell = partial(tell_callbacks, training=training, callbacks=told)
+        tell = partial(tell_callbacks, training=training, callbacks=listeners)
         found = evaluate_with(net, loss, batches, 64, None, metrics, (), None, tell)
         names = {name: "loss" if isinstance(one, Loss) else name for name, one in self.metrics.items()}
         training.record = {f"test_{name}": found[measured] for name, measured in names.items() if measured in found}
-        for callback in told:
+        for callback in listeners:
             callback.on_evaluation_end(training)
         return {name: training.record[f"test_{name}"] for name in self.metrics}
 
@@ -337,13 +337,13 @@ class ModelMetrics(Callback):
 
     order = -1_000_000
 
-    def __init__(self, model: Any, given: Sequence[Callback], initial: int) -> None:
-        self.model, self.given, self.initial = model, given, initial
+    def __init__(self, model: Any, listeners: Sequence[Callback], initial: int) -> None:
+        self.model, self.listeners, self.initial = model, listeners, initial
 
     def on_fit_begin(self, training: Training) -> None:
         args = training.run_context.original_args()
         args.network, args.loss_fn, args.metrics = self.model.network, self.model.loss_fn, self.model.metrics or None
-        args.list_callback, args.initial_epoch = list(self.given), self.initial
+        args.list_callback, args.initial_epoch = list(self.listeners), self.initial
 
     def on_evaluation_begin(self, training: Training) -> None:
         for metric in self.model.collecting().values():

@@ -289,9 +289,9 @@ class Monitor:
         return "The last call did not record it."
 
     def _why_no_gradient(self, name: str) -> str:
-        held = [n for n, call in enumerate(self._recorder.calls) if name in call.series.get("grad", {})]
-        if held:
-            return f"The last call has no gradient, but an earlier one has: m.calls[{held[-1]}]['grad'][{name!r}]."
+        calls = [n for n, call in enumerate(self._recorder.calls) if name in call.series.get("grad", {})]
+        if calls:
+            return f"The last call has no gradient, but an earlier one has: m.calls[{calls[-1]}]['grad'][{name!r}]."
         return (
             "The last call has no gradient. It may be an evaluation, which train.fit runs after each epoch: then use "
             "monitor(net, grad=True, calls=None), and read m.calls[i]['grad']. Otherwise call snncell.grad or "

@@ -95,9 +95,9 @@ class Update(NamedTuple):
     @property
     def neurons(self) -> int:
         """The number of neurons that a step updates, over all samples: its outputs, or else its inputs."""
-        given = self.inputs[0][0][self.sequence :]
-        made = self.output[0][0][self.sequence :] if self.output else given
-        return math.prod(made if made[:1] == given[:1] else given)
+        shape_in = self.inputs[0][0][self.sequence :]
+        shape_out = self.output[0][0][self.sequence :] if self.output else shape_in
+        return math.prod(shape_out if shape_out[:1] == shape_in[:1] else shape_in)
 
 
 class RecordedCall:
@@ -255,11 +255,11 @@ class Recorder:
 
         def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(args, kwargs)
-            given = inspect.signature(cell.construct).bind(*args, **kwargs).arguments.values()
+            arguments = inspect.signature(cell.construct).bind(*args, **kwargs).arguments.values()
             out, after = (result[:1], result[1:]) if isinstance(result, tuple) else ((result,), ())
             sequence = bool(getattr(cell, "whole_sequences", False))
-            steps = len(next(iter(given))) if sequence else 1
-            shapes = _specs(tuple(given)), _specs(out)[:1], _specs(after)
+            steps = len(next(iter(arguments))) if sequence else 1
+            shapes = _specs(tuple(arguments)), _specs(out)[:1], _specs(after)
             note(Label("update", name, Update(cell, steps, sequence, *shapes)))
             return result
 

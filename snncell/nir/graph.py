@@ -84,19 +84,19 @@ def as_text(value: Any) -> Any:
     return value.decode("utf8", "replace") if isinstance(value, bytes) else value
 
 
-def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
+def node_of(kind: Any, parameters: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
     """Make a node from raw parameters, and check each of them."""
     node = Node(str(kind), {}, metadata, path)
     if kind not in FIELDS:
         raise NirError(f"node {path!r} has the unknown type {show(kind)}. NIR has {', '.join(FIELDS)}.")
     required, optional = FIELDS[kind]
-    if missing := [name for name in required if given.get(name) is None]:
+    if missing := [name for name in required if parameters.get(name) is None]:
         raise NirError(f"{node}: {missing[0]} is missing. Its parameters are {', '.join(required)}.")
-    if unknown := [name for name in given if name not in (*required, *optional)]:
+    if unknown := [name for name in parameters if name not in (*required, *optional)]:
         raise NirError(f"{node}: unknown parameter {show(unknown[0])}. Its parameters are {', '.join(required)}.")
     for name in (*required, *optional):
-        if given.get(name) is not None:
-            node.values[name] = _READERS.get(name, _floats)(node, name, given[name])
+        if parameters.get(name) is not None:
+            node.values[name] = _READERS.get(name, _floats)(node, name, parameters[name])
     return node
 
 

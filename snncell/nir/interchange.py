@@ -160,13 +160,13 @@ def _graph(thing: Any, path: str, depth: int) -> Graph:
 def _node(thing: Any, path: str) -> Node:
     kind = type(thing).__name__
     required, optional = FIELDS.get(kind, ((), ()))
-    given = {name: getattr(thing, name, None) for name in (*required, *optional)}
+    parameters = {name: getattr(thing, name, None) for name in (*required, *optional)}
     if kind in ("Input", "Output"):
         types = thing.input_type if kind == "Input" else thing.output_type
-        given = {"shape": (types or {}).get(kind.lower())}
+        parameters = {"shape": (types or {}).get(kind.lower())}
     elif kind == "Flatten":
-        given["input_type"] = (thing.input_type or {}).get("input")
-    return node_of(kind, given, dict(getattr(thing, "metadata", None) or {}), path)  # nir 1.0.4 has none
+        parameters["input_type"] = (thing.input_type or {}).get("input")
+    return node_of(kind, parameters, dict(getattr(thing, "metadata", None) or {}), path)  # nir 1.0.4 has none
 
 
 def write_graph(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:

@@ -24,7 +24,7 @@ RESETS = {"value": "value", "zero": "value", "subtract": "subtract"}
 COMPARISONS = (">", ">=")
 DELAYS = ("reset", "reset+input", "spike")
 # Node parameters that map to one constant of a neuron. Constants of currents depend on several parameters.
-HELD = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_threshold", "v_reset": "v_reset"}
+CONSTANT_OF = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_threshold", "v_reset": "v_reset"}
 
 # --- from a node to a neuron ------------------------------------------------------------------------------------------
 
@@ -72,9 +72,9 @@ class Choices:
 def neuron_of(node: Node, choices: Choices) -> Cell:
     """The neuron of a node, a Cell of one time step. Raises a NirError for invalid parameters."""
     try:
-        held = {} if "Cuba" in node.kind else HELD
-        cell: Any = _make_neuron(node, replace(choices, learnable=()) if held else choices)
-        for name, constant in held.items():
+        names = {} if "Cuba" in node.kind else CONSTANT_OF
+        cell: Any = _make_neuron(node, replace(choices, learnable=()) if names else choices)
+        for name, constant in names.items():
             if name in choices.learnable and (name in node.values or (name == "v_reset" and node.kind in FIRING)):
                 shape = np.broadcast_shapes(*(value.shape for value in node.values.values()))
                 values = np.broadcast_to(numbers_of(getattr(cell, constant)), shape)
@@ -122,14 +122,14 @@ def _make_neuron(node: Node, choices: Choices) -> Any:
         tau = choices.steps(node, "tau_mem")
         membrane = nn.LINode.like("nir", tau=tau, r=jump / syn, **constants("v_leak"), dt=1.0)
         return nn.WithSynapse(membrane, 1.0 - 1.0 / syn)
-    given = constants("v_threshold", "v_reset") | {"surrogate_function": choices.function(), "dt": 1.0}
+    options = constants("v_threshold", "v_reset") | {"surrogate_function": choices.function(), "dt": 1.0}
     if node.kind == "IF":
-        return nn.IFNode.like("nir", r=_times(r, choices.dt), **given)
-    given |= {"r": r} | constants("v_leak")
+        return nn.IFNode.like("nir", r=_times(r, choices.dt), **options)
+    options |= {"r": r} | constants("v_leak")
     if node.kind == "LIF":
-        return nn.LIFNode.like("nir", tau=choices.steps(node, "tau"), **given)
+        return nn.LIFNode.like("nir", tau=choices.steps(node, "tau"), **options)
     taus = {name: choices.steps(node, name) for name in ("tau_mem", "tau_syn")}
-    return nn.CubaLIFNode.like("nir", **taus, **constants("w_in"), **given)
+    return nn.CubaLIFNode.like("nir", **taus, **constants("w_in"), **options)
 
 
 def _times(value: Any, factor: Any) -> Any:

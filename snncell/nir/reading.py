@@ -83,22 +83,22 @@ def from_nir(
     try:
         described = read_file(graph) if isinstance(graph, (str, os.PathLike)) else graph_of(graph)
         flat = graphs.flatten(described)
-        said = _method_of(described, method)
+        own_method = _method_of(described, method)
         _check_learnable(names, flat)
-        choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
+        choices = Choices(float(dt), method or own_method, reset, surrogate_function, names, dtypes.as_dtype(dtype))
         net = _Builder(described, flat, choices, [] if lossy else None).net()
     except NirError as error:
         raise NirError(f"from_nir: {error}") from None
-    _warn(net, flat, said)
+    _warn(net, flat, own_method)
     return net
 
 
 def _method_of(graph: Graph, method: str | None) -> str:
     """The integration method in a graph's metadata; it must be known unless the user passed a `method`."""
-    said = graphs.as_text(graph.metadata.get("method", "euler"))
-    if method is None and (not isinstance(said, str) or said not in get_args(Method)):
-        raise NirError(f"the graph's metadata has method={said!r}, which is unknown. Pass euler or exponential.")
-    return str(said)
+    own_method = graphs.as_text(graph.metadata.get("method", "euler"))
+    if method is None and (not isinstance(own_method, str) or own_method not in get_args(Method)):
+        raise NirError(f"the graph's metadata has method={own_method!r}, which is unknown. Pass euler or exponential.")
+    return str(own_method)
 
 
 def _check_learnable(names: tuple[str, ...], flat: Flat) -> None:
@@ -111,12 +111,12 @@ def _check_learnable(names: tuple[str, ...], flat: Flat) -> None:
         )
 
 
-def _warn(net: Net, flat: Flat, said: str) -> None:
+def _warn(net: Net, flat: Flat, own_method: str) -> None:
     choices, written = net.choices, net.graph.metadata.get("dt")
     made_for_it = isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
     if not made_for_it:
         _warn_of_integrators(flat, choices.dt)
-    made_for_it = made_for_it and said == "euler"
+    made_for_it = made_for_it and own_method == "euler"
     if choices.method == "euler" and net.error > LARGE and not made_for_it:
         warnings.warn(
             f"from_nir: dt={choices.dt:g} s is {net.error:.2g} of the shortest time constant, so a step of Euler's "

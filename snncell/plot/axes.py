@@ -221,8 +221,8 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
     there = np.isfinite(shown)
     zero = array.size > lost and not there.any()
-    said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
-    label = f"{name} ({', '.join(said)})" if said else name
+    notes = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
+    label = f"{name} ({', '.join(notes)})" if notes else name
     style = line_style(number, array.size) | {"linestyle": series_style(number)["linestyle"]}
     around = np.pad(there, 1)
     alone = np.nonzero(there & ~around[:-2] & ~around[2:])[0].tolist()  # isolated values need a marker

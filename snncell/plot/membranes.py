@@ -244,13 +244,13 @@ def surrogate_and_membrane(
     if not values.size:
         raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
     lost = array.size - values.size
-    said = f"{100.0 * share_outside(array, cell, below):.3g} % of neuron-steps out of reach"
-    said += f" ({lost} NaN or inf)" if lost else ""
+    text = f"{100.0 * share_outside(array, cell, below):.3g} % of neuron-steps out of reach"
+    text += f" ({lost} NaN or inf)" if lost else ""
     low, high = np.quantile(values, [0.001, 0.999])
     edges = np.linspace(min(low, -1.0), max(high, 1.0), bins + 1)  # at least one unit around the threshold
     axes = drawing.axes_or_new(ax, height=2.5)
     _draw_over_derivative(axes, values, cell, edges, below)
-    drawing.set_title(axes, title, f"{sources.title_of(name)}: {said}" if name else said)
+    drawing.set_title(axes, title, f"{sources.title_of(name)}: {text}" if name else text)
     return axes
 
 

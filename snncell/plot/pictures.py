@@ -16,7 +16,7 @@ from snncell.plot.membranes import before_reset, membrane, surrogate_and_membran
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
 from snncell.plot.training import confusion_matrix, training_curves
-from snncell.report.activity import STUCK, staying_on
+from snncell.report.activity import STUCK, share_staying_on
 from snncell.report.facts import Array, Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.training import predictions
 
@@ -94,7 +94,7 @@ def _raster(layer: LayerFacts) -> Picture:
 
 def _sample_to_show(layer: LayerFacts) -> int:
     """The sample with the most neurons that fire at all late steps; sample 0 if they are few everywhere."""
-    worst = staying_on(layer)
+    worst = share_staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
 
 

@@ -119,10 +119,10 @@ def dead_and_saturated(
     axes.set_ylim(len(by_layer) - 0.5, -0.5 - len(by_layer) * high / rows)
     beside = 0.0  # points for the numbers next to the bars; a narrow panel has none
     if drawing.panel_size(axes)[0] >= 2 * 72:
-        said = [" / ".join(map(whole_percent, layer)) + " %" for layer in by_layer.values()]
-        beside = 4.0 + max(drawing.text_width(text, SMALL) for text in said)
+        texts = [" / ".join(map(whole_percent, layer)) + " %" for layer in by_layer.values()]
+        beside = 4.0 + max(drawing.text_width(text, SMALL) for text in texts)
         options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}
-        for row, text in enumerate(said):
+        for row, text in enumerate(texts):
             axes.annotate(text, (1.0, row), (4, 0), **options)
     style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6}
     for part, (colour, hatch) in _BARS.items():

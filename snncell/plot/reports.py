@@ -21,7 +21,7 @@ from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.plot.pictures import Picture, Section, sections
-from snncell.report.activity import SATURATED_RATE, staying_on
+from snncell.report.activity import SATURATED_RATE, share_staying_on
 from snncell.report.facts import PASSES_NOTHING, Facts, LayerFacts
 from snncell.report.findings import SEVERITIES, Finding, count_noun, format_number, format_percent
 from snncell.report.probe import examine
@@ -183,7 +183,7 @@ def _table_of_layers(facts: Facts) -> Table:
 
 
 def _row_of(layer: LayerFacts) -> list[str]:
-    rates, slopes, norms, late = layer.rates, layer.relative_slopes, layer.norms, staying_on(layer)
+    rates, slopes, norms, late = layer.rates, layer.relative_slopes, layer.norms, share_staying_on(layer)
     fired = [NONE] * 3
     if rates is not None:
         never, nearly_always = (format_percent(float(x.mean())) for x in (rates == 0, rates > SATURATED_RATE))

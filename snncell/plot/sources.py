@@ -180,20 +180,20 @@ def sample_of(array: Array, sample: Any, who: str) -> Array:
 
 def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
     """The positions among the recorded neurons of the neurons with these indices in the layer."""
-    held, count, whole = numbers.tolist(), len(numbers), all_there(numbers)
+    available, count, whole = numbers.tolist(), len(numbers), all_there(numbers)
     places = []
     for number in neurons if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise ArgumentError(f"{who}: neurons must be indices of neurons, not {show(number)}.")
         from_start = number + count if whole and isinstance(number, int) and number < 0 else number
-        if from_start not in held:
+        if from_start not in available:
             if whole:
                 raise ArgumentError(f"{who}: there is no neuron {show(number)}; there are {count}, from 0.")
-            recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
+            recorded = ", ".join(map(str, available[:12])) + (", ..." if count > 12 else "")
             raise ArgumentError(
                 f"{who}: neuron {show(number)} was not recorded; recorded are {recorded} (see m.neurons(layer))."
             )
-        places.append(held.index(from_start))
+        places.append(available.index(from_start))
     return places
 
 

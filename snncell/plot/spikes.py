@@ -63,8 +63,8 @@ def raster(
     drawing.label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups, middles)
-    said = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
-    drawing.set_title(axes, title, f"{sources.title_of(name)}: {said}" if name else said)
+    text = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
+    drawing.set_title(axes, title, f"{sources.title_of(name)}: {text}" if name else text)
     return axes
 
 

@@ -253,8 +253,8 @@ def confusion_matrix(
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
     right, every = np.trace(counts), counts.sum()
     percent = f"{100.0 * right / every:.1f} %"
-    said = f"{percent} right; numbers are % of all samples" if shares else f"{right} of {every} right ({percent})"
-    return drawing.finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), said, handles=())
+    otherwise = f"{percent} right; numbers are % of all samples" if shares else f"{right} of {every} right ({percent})"
+    return drawing.finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), otherwise, handles=())
 
 
 def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
@@ -317,12 +317,12 @@ def _matrix(matrix: Any, names: Sequence[str] | None) -> Array:
 
 def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     every = math.ceil(7.5 * classes / min(drawing.axes_size(axes)))  # skip names that do not fit
-    said = [str(name) for name in (range(classes) if names is None else names)][::every]
+    texts = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
-    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * drawing.panel_size(axes)[0]
-    formulas = drawing.has_formula(*said)
-    axes.set_xticks(places, said, rotation=90 if upright else 0, parse_math=formulas)
-    axes.set_yticks(places, said, parse_math=formulas)
+    upright = 0.62 * SMALL * len(texts) * max(map(len, texts)) > 0.65 * drawing.panel_size(axes)[0]
+    formulas = drawing.has_formula(*texts)
+    axes.set_xticks(places, texts, rotation=90 if upright else 0, parse_math=formulas)
+    axes.set_yticks(places, texts, parse_math=formulas)
     axes.tick_params(length=2)
 
 

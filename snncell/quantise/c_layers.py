@@ -400,14 +400,14 @@ class LayerWriter:
         self.states[states[0]] = self.constant(neuron.start).text
         if neuron.v_from_i is not None:
             states.append(self._state("i", shape, neuron.low, neuron.high))
-        loads, given, feedback = [self._load(one) for one in states], layer.joined(x), []
+        loads, current, feedback = [self._load(one) for one in states], layer.join_inputs(x), []
         if layer.feedback is not None:
-            value = neuron.step(given, *loads)[0]  # only for its bounds, which do not depend on the input
+            value = neuron.step(current, *loads)[0]  # only for its bounds, which do not depend on the input
             states.append(self._state("s", shape, min(value.low, 0), max(value.high, 0)))
             back = self._state("f", shape, *self._symmetric(self._bound(layer.feedback, states[-1]), INT32))
             feedback = self._sums(layer.feedback, states[-1], back)
-            given = layer.joined(x, self._load(back))
-        value, *after = neuron.step(given, *loads)
+            current = layer.join_inputs(x, self._load(back))
+        value, *after = neuron.step(current, *loads)
         out = self._result(shape, value.low, value.high)
         lines, names = statements([value, *after, *([value] if feedback else [])])
         stores = [one.store(name) for one, name in zip([out, *states], names, strict=True)]

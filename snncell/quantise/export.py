@@ -389,8 +389,8 @@ def export_c(net: IntegerNet | Cell, path: Path, *, input_shape: Lengths | None 
     return memory
 
 
-def _input_shape(net: IntegerNet, given: Lengths | None) -> tuple[int, ...]:
-    if given is None:
+def _input_shape(net: IntegerNet, shape: Lengths | None) -> tuple[int, ...]:
+    if shape is None:
         kinds = (integer.Encode, integer.Requantise)
         first: Any = next((getattr(one, "layer", one) for one in net.layers if not isinstance(one, kinds)), None)
         if getattr(first, "kind", None) == "dense":
@@ -399,4 +399,4 @@ def _input_shape(net: IntegerNet, given: Lengths | None) -> tuple[int, ...]:
             "export_c: input_shape is missing, and the first layer takes inputs of any size. Give the shape of one "
             "time step of one sample, for example input_shape=(2, 34, 34)."
         )
-    return tuple(given) if isinstance(given, Sequence) else (given,)
+    return tuple(shape) if isinstance(shape, Sequence) else (shape,)

@@ -270,15 +270,15 @@ class IntegerSteps(IntegerLayer):
         out, outs = np.zeros(x.shape[1:], np.int32), []
         for now in x:
             back = None if self.feedback is None else self.feedback.run(out)
-            out, *rest = self.neuron.step(self.joined(now, back), *states)
+            out, *rest = self.neuron.step(self.join_inputs(now, back), *states)
             states = tuple(rest)
             outs.append(out)
         return np.stack(outs)
 
-    def joined(self, x: Array, back: Array | None = None) -> Array:
+    def join_inputs(self, x: Array, back: Array | None = None) -> Array:
         """The input of the neuron: input and feedback in one unit."""
-        given = x.astype(np.int32) << self.input_shift
-        return given if back is None else given + (back << self.feedback_shift)
+        current = x.astype(np.int32) << self.input_shift
+        return current if back is None else current + (back << self.feedback_shift)
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def integer_neuron(
     fraction, low, high = grid.fraction, grid.low, grid.high
     h, current = _equations(inner, cell, signal, place, limit)
     names = ("v", "x", "1") if current is None else ("v", "x", "1", "i")
-    given = {
+    fields = {
         **_coefficients(h, fraction, signal.exponent, "v", names),
         **({} if current is None else _coefficients(current, fraction, signal.exponent, "i", ("i", "x"))),
         "low": low,
@@ -249,7 +249,7 @@ def integer_neuron(
         "start": _on_grid(inner, "v_rest" if isinstance(cell, LINode) else cell.starts, fraction),
     }
     if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
-        return integer.IntegerNeuron(-fraction, **given), IntegerSignal(-fraction, float(-low))
+        return integer.IntegerNeuron(-fraction, **fields), IntegerSignal(-fraction, float(-low))
     threshold = _on_grid(inner, "v_threshold", fraction)
     worth = threshold if isinstance(cell, IFNode) else None
     firing = {
@@ -269,7 +269,7 @@ def integer_neuron(
     exponent = -fraction if worth is not None else 0
     most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
     bound = most * (1.0 if worth is None else float(np.max(worth)))
-    return integer.IntegerNeuron(exponent, **given, **firing), IntegerSignal(exponent, bound)
+    return integer.IntegerNeuron(exponent, **fields, **firing), IntegerSignal(exponent, bound)
 
 
 def _equations(

@@ -201,8 +201,8 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
     """
     prepared = [cell for _, cell in net.cells_and_names() if "quantisers" in cell.__dict__]
     values = [(cell, name, value) for cell in prepared if rounded for name, value in _values_computed_with(cell)]
-    held = [(cell.__dict__[name], value) for cell, name, value in values]
-    assign_all([(old, new) for old, new in held if isinstance(old, Parameter)], "restore")
+    pairs = [(cell.__dict__[name], value) for cell, name, value in values]
+    assign_all([(old, new) for old, new in pairs if isinstance(old, Parameter)], "restore")
     for cell, name, value in values:
         if not isinstance(cell.__dict__[name], Parameter):
             setattr(cell, name, value)

@@ -70,7 +70,7 @@ def _last(layer: LayerFacts, array: Array | None) -> Array | None:
     return last.reshape(steps, last.shape[1], last.shape[2] if last.ndim > 2 else 1, -1)
 
 
-def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
+def share_staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
     """The share of neurons that fire at nearly all late steps; unless `thresholds` is 0, with potentials above it."""
     spikes = _last(layer, layer.spikes)
     if spikes is None or not layer.spiking:
@@ -92,7 +92,7 @@ def _late_heights(layer: LayerFacts, side: float) -> Array | None:
     return np.asarray(np.sqrt((np.maximum(side * late, 0.0) ** 2).mean((0, 3))))
 
 
-def far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
+def share_far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
     """The share of neurons with potentials beyond `thresholds` at the late steps; a negative value means below rest."""
     heights = _late_heights(layer, float(np.sign(thresholds)))
     if heights is None:
@@ -228,11 +228,11 @@ def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
     """Numbers about neurons that fire at nearly all late steps, over all samples and in the worst sample."""
-    spikes, worst = _last(layer, layer.spikes), staying_on(layer)
+    spikes, worst = _last(layer, layer.spikes), share_staying_on(layer)
     if spikes is None or worst is None:
         return {}
-    held = [(far, limit, staying_on(layer, far)) for far, limit in HELD]
-    passed: list[Any] = [(far, limit, on) for far, limit, on in held if on is not None and on.share > limit]
+    shares = [(far, limit, share_staying_on(layer, far)) for far, limit in HELD]
+    passed: list[Any] = [(far, limit, on) for far, limit, on in shares if on is not None and on.share > limit]
     everywhere = float(((spikes != 0).mean((0, 1, 3)) > SATURATED_RATE).mean())
     stuck = worst.share > MOST_STUCK or bool(passed) or everywhere > SATURATED
     numbers = {"stuck": stuck, "late": worst.share}
@@ -300,7 +300,7 @@ def large_potentials(facts: Facts) -> Iterator[Measurement]:
 
 
 def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
-    limits = [(limit, far_away(layer, limit[0])) for limit in (*FAR_TOO_LARGE, *LARGE)]
+    limits = [(limit, share_far_away(layer, limit[0])) for limit in (*FAR_TOO_LARGE, *LARGE)]
     reached = [(limit, far) for limit, far in limits if far is not None and far.share > limit[1]]
     if not reached:
         return

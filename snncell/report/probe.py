@@ -331,7 +331,7 @@ class _Trial:
         """The trainable Parameters of the network and of the loss."""
         cells = [cell for cell in (self.net, self.loss) if isinstance(cell, Cell)]
         names = {id(p): path for cell in reversed(cells) for path, p in cell.parameters_and_names()}
-        held = None if self.optimiser is None else self.optimiser.group_numbers()
+        groups = None if self.optimiser is None else self.optimiser.group_numbers()
         several = self.optimiser is not None and len(self.optimiser.groups) > 1
         return [
             Weight(
@@ -339,8 +339,8 @@ class _Trial:
                 self.before[id(p)],
                 self.gradients[id(p)].asnumpy() if id(p) in self.gradients else None,
                 self.updates.get(id(p)),
-                held is not None and id(p) not in held,
-                held.get(id(p)) if held is not None and several else None,
+                groups is not None and id(p) not in groups,
+                groups.get(id(p)) if groups is not None and several else None,
             )
             for p in self.parameters
         ]

@@ -203,7 +203,7 @@ DOCUMENTED: dict[str, dict[str, list[Formula]]] = {
 }
 
 
-def documented(package: str, name: str, constants: Constants) -> list[Claim]:
+def docstring_claims(package: str, name: str, constants: Constants) -> list[Claim]:
     """The claims in the docstring of a surrogate, for some constants."""
     rows = DOCUMENTED[package].get(name, [])
     place = f"docstring of {READ[package]}"
@@ -297,7 +297,7 @@ def of_spikingjelly(module: Any) -> Iterator[Spike]:
     for name, kind in classes(module, module.SurrogateFunctionBase):
 
         def claims(constants: Constants, name: str = name, kind: Any = kind) -> list[Claim]:
-            rows = documented("spikingjelly", name, constants)
+            rows = docstring_claims("spikingjelly", name, constants)
             try:
                 kind(**constants, spiking=False)(import_module("torch").zeros(1))
             except (NotImplementedError, TypeError):  # it has no primitive
@@ -311,7 +311,7 @@ def of_factories(package: str, evaluate: Callable[[Any], Function], module: Any)
     """The spike functions of snnTorch and Spyx, which functions make."""
     for name, make in functions(module):
         yield Spike(
-            name, numbers_of_signature(make), partial(build, evaluate, make), partial(documented, package, name)
+            name, numbers_of_signature(make), partial(build, evaluate, make), partial(docstring_claims, package, name)
         )
 
 
@@ -327,7 +327,7 @@ def of_norse(module: Any) -> Iterator[Spike]:
         def backward(constants: Constants, kind: Any = kind) -> Function:
             return of_torch(lambda x: kind.apply(x, *constants.values()))
 
-        yield Spike(name, {constant: 1.0}, backward, partial(documented, "norse", name))
+        yield Spike(name, {constant: 1.0}, backward, partial(docstring_claims, "norse", name))
 
 
 def of_sinabs(module: Any) -> Iterator[Spike]:
@@ -337,7 +337,7 @@ def of_sinabs(module: Any) -> Iterator[Spike]:
         def backward(constants: Constants, kind: Any = kind) -> Function:
             return to_torch(lambda x: kind(**constants)(x + 1.0, 1.0))  # a threshold of 1
 
-        yield Spike(name, numbers_of_signature(kind), backward, partial(documented, "sinabs", name))
+        yield Spike(name, numbers_of_signature(kind), backward, partial(docstring_claims, "sinabs", name))
 
 
 def of_braintools(module: Any) -> Iterator[Spike]:
@@ -345,7 +345,7 @@ def of_braintools(module: Any) -> Iterator[Spike]:
     for name, kind in classes(module, module.Surrogate):
 
         def claims(constants: Constants, name: str = name, kind: Any = kind) -> list[Claim]:
-            rows = documented("braintools", name, constants)
+            rows = docstring_claims("braintools", name, constants)
             if kind.surrogate_fun is module.Surrogate.surrogate_fun:  # it has no primitive
                 return rows
             return [Claim(P, "surrogate_fun", in_jax(kind(**constants).surrogate_fun, False)), *rows]

@@ -235,8 +235,8 @@ class Problem:
     @contextmanager
     def at(self, point: Sequence[Array] | None = None) -> Iterator[list[Tensor]]:
         """Context manager: move the weights to a point (by default the start), and yield the inputs at this point."""
-        given = self.point if point is None else point
-        tensors = [Tensor(x).to(source.device) for x, source in zip(given, self.sources, strict=True)]
+        arrays = self.point if point is None else point
+        tensors = [Tensor(x).to(source.device) for x, source in zip(arrays, self.sources, strict=True)]
         count = len(self.positions)
         with self.cells.evaluation([(p, x._data) for p, x in zip(self.weights, tensors[count:], strict=True)]):
             yield tensors[:count]
@@ -248,8 +248,8 @@ class Problem:
 
     def value(self, fn: Scalar, point: Sequence[Array], noted: list[Any] | None = None) -> float:
         """`fn` at another point, with the `noted` results of stop_gradient kept constant."""
-        held = nullcontext() if noted is None else settings(stops=replay_stops(noted), unfused=True)
-        with held, self.at(point) as moving:
+        context = nullcontext() if noted is None else settings(stops=replay_stops(noted), unfused=True)
+        with context, self.at(point) as moving:
             return float(fn(*moving).item())
 
     def detached_values(self, fn: Scalar, point: Sequence[Array]) -> list[Any] | None:
