@@ -40,7 +40,7 @@ def test_learning_net_gets_no_alarm(seed):
         "late, and in some samples",
         "raw inputs, 0 to 255",
         "potentials that explode",
-        "a neuron of one's own that keeps too much",
+        "a custom neuron that keeps too much",
         "decay out of range",
         "decay learned out of range",
         "time constant out of range",
