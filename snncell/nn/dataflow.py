@@ -117,8 +117,7 @@ class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
     The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, which reports its inner
-    calls likewise. A construct can only add Signals and pass them on. Other operations raise an error, and so do Cells
-    of this package that the exporter does not know.
+    calls likewise, and can only add Signals and pass them on. A Cell of ours that the exporter does not know is an error.
 
     Args:
         net: the network. It runs in evaluation mode; all changes are undone afterwards.

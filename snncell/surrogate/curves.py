@@ -28,8 +28,7 @@ __all__ = [
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
     """Sigmoid surrogate gradient with sharpness 5, from MindSpore's guide to custom gradients.
 
-    construct: 1 if x > 0, else 0, in float32 (in float64 if x is float64); primitive: s = sigmoid(5 x)
-    bprop: 5 s (1 - s)
+    construct: 1 if x > 0, else 0, in float32 (float64 for float64);  primitive: s = sigmoid(5 x);  bprop: 5 s (1 - s)
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     Elsewhere: Sigmoid(alpha=5) of snncell and SpikingJelly.
     Example:

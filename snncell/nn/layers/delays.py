@@ -40,12 +40,10 @@ class _Delayed(Primitive):
         return [((*x.shape[:2], taps.shape[-2 if attrs.get("back") else -1]), taps.dtype)]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Count two operations for each element of x and each of its taps."""
         x, taps = inputs[0].shape, inputs[1].shape
         return float(2.0 * used * math.prod(x) * math.prod(taps) / x[2])
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how it is computed on the CPU, for operands of these sizes."""
         x, taps = inputs
         return [_way(0.0 if attrs["back"] else kernels.limit(x, taps), attrs["back"], x, taps.shape)]
 
@@ -136,9 +134,8 @@ class DelayedDense(Ranged, Cell):
 
     With a wide kernel, the gradient of a delay depends on many steps around p, so p can move far. A narrow kernel is
     close to a single delay. So start with a large `width`, and let it shrink during training: assign `layer.width`
-    between two training steps, for example in a callback. A delay may have to change by many steps, a weight only by a
-    fraction of 1. So give delays about 100 times the learning rate of the weights, by parameter groups. Each write,
-    also by an optimiser, clips delays to [0, max_delay].
+    between two training steps, for example in a callback. Delays change by steps, weights by fractions of 1, so give
+    delays about 100 times the learning rate, by parameter groups. Each write clips delays to [0, max_delay].
 
     After `set_train(False)`, each synapse has a single delay without a gradient: p rounded to a whole step, because
     neuromorphic chips have such delays. A new Cell is in this mode, so call `set_train()` in your own training loop,

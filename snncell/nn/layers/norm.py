@@ -168,8 +168,7 @@ class BatchNorm1d(BatchStatistics):
     Args:
         num_features: C.
         eps: added to the variance, so that a constant channel does not divide by 0.
-        momentum: the share of the moving statistics that is kept, as in MindSpore; PyTorch's momentum is 1 minus this,
-            so values below 0.5 give a warning.
+        momentum: the share of the moving statistics that is kept, 1 minus PyTorch's; values below 0.5 give a warning.
         affine: whether to train gamma and beta.
         gamma_init, beta_init, moving_mean_init, moving_var_init: initial values.
         use_batch_statistics: True or False overrides the training flag; None follows it.

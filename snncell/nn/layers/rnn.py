@@ -101,7 +101,6 @@ class _RecurrentCell(Cell):
         self.bias_ih, self.bias_hh = made.get("bias_ih"), made.get("bias_hh")  # None without a bias, as in MindSpore
 
     def after(self, x: Tensor, states: States) -> States:
-        """The states after a step."""
         lengths = (self.input_size, *(self.hidden_size,) * len(states))
         for what, length in zip((x, *states), lengths, strict=True):
             if what.ndim != 2 or what.shape != (x.shape[0], length):

@@ -47,11 +47,9 @@ class _SparseProduct(Primitive):
         return self.run_here(arrays, arrays, attrs)
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Count two operations for each synapse and row of x."""
         return float(2.0 * used * math.prod(inputs[3].shape[:-1]) * inputs[2].shape[0])
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how the CPU computes it."""
         events = f", event-driven below {percent(kernels.EVENTFUL)} of non-zero elements"
         return [f"of {inputs[2].shape[0]} synapses{'' if attrs['back'] else events}"]
 
@@ -66,7 +64,6 @@ class _ProductOnPattern(Primitive):
         return [(inputs[1].shape, inputs[3].dtype)]
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The results of all steps of a loop, one after another."""
         return one_after_another(lambda *own: self.run_here(own, own, attrs), arrays, varying, {})
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -77,7 +74,6 @@ class _ProductOnPattern(Primitive):
         return self.run_here(own, own, attrs)
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Count two operations for each synapse and row of x."""
         return float(2.0 * used * math.prod(inputs[2].shape[:-1]) * inputs[1].shape[0])
 
 

@@ -42,9 +42,8 @@ class LRU(Cell):
         "s4d-lin"    exp(step (-1/2 + i pi n))                             n = 0, ..., N - 1 (S4D-Lin)
         "s4d-inv"    exp(step (-1/2 + i 2 N / pi (2 N / (2 n + 1) - 1)))   (S4D-Inv)
 
-    `step` is drawn for each state between 0.001 and 0.1, uniformly on a logarithmic scale, as in S4D and S5. So S4D's
-    initial memory is 20 to 2000 steps. You can also pass your own eigenvalues, complex numbers (N,). A phase of 0
-    starts at 1e-6, because exp(theta) is above 0.
+    `step` is drawn for each state between 0.001 and 0.1, uniformly on a logarithmic scale, as in S4D and S5, so S4D's
+    initial memory is 20 to 2000 steps. You can also pass complex numbers (N,). A phase of 0 starts at 1e-6.
 
     The Parameters are nu, theta and gamma (N,), weight_in (2, N, in_channels) and weight_out (2, out_channels, N), the
     real and imaginary parts of B and C, and weight_skip (out_channels, in_channels), which is D. All are real, so that

@@ -128,9 +128,8 @@ class Membrane(Ranged, Cell):
 
         Args:
             framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in upper or lower case.
-            settings: the parameters of that framework's neuron by name, with its defaults. For a surrogate, pass an
-                object of `snncell.surrogate`. If you pass a Parameter, the neuron computes its constants from it, and
-                training learns it unless requires_grad=False.
+            settings: the parameters of that framework's neuron by name, with its defaults; surrogates as objects of
+                `snncell.surrogate`. Training learns a Parameter that you pass, unless its requires_grad is False.
         Returns:
             a neuron, maybe of another class. Unless you pass as_shipped=True, it corrects these defects:
 

@@ -238,8 +238,7 @@ class WithSynapse(Membrane):
         s, *states = cell(i, *states)
 
     Use it to give neurons such as `ALIFNode` or `EIFNode` a synapse. `WithSynapse(LeakyNode(beta), alpha)` has the
-    spikes and potentials of `CubaLIFNode(alpha, beta)`. The result is again a one-step Cell; its first state is the
-    current. `MultiStep` compiles both into one kernel.
+    spikes and potentials of `CubaLIFNode(alpha, beta)`. `MultiStep` compiles current and neuron into one kernel.
     Inputs: x, i, *states: the input, the current, and the states of `cell`, of the same shape.
     Returns: (s, i, *states).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the

@@ -39,7 +39,6 @@ class _Solver(Primitive):
     """A pass of the solver."""
 
     def describe(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Return how the equations are solved, for the output of `explain`."""
         exact = "in closed form, from event to event"
         return [exact if attrs["equations"].exact else f"by Runge-Kutta steps of {attrs['step']:g}"]
 
@@ -156,9 +155,8 @@ class EventDense(Ranged, Settings):
 
     For losses of voltages, let the last layer return output="states", the states at t_max, or "maximum", the maximum of
     the potential over time. Then K spikes do not end the simulation of a neuron. Later spikes reset it, but the layer
-    does not return them, nor send them through recurrent connections. With `step`, the maximum is that of the values at
-    the ends of all steps, before and after each spike, and its gradient is exact for these values. Between the ends, a
-    smooth potential can be higher by max |v''| step^2 / 8.
+    does not return them, nor send them through recurrent connections. With `step`, only the ends of steps and spikes
+    count for the maximum, with an exact gradient. In between, v can be higher by max |v''| step^2 / 8.
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
     Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
         for the next spike of a neuron whose states become NaN. "states": (B, N_out, S), with S the number of states.

@@ -37,9 +37,8 @@ class EventNeuron(Membrane):
     - `reset(*states)` returns the states after an output spike. The condition must be below 0 for these states.
 
     Pass the constants of your neuron by name, for example `Leaky({"tau": 10.0})`, and read them as `self.tau`. Every
-    Parameter that the methods read gets its exact gradient. The states start at 0. For other initial states, define
-    `init_state(x)`, where x is a Tensor of shape (N,). For an output "maximum" of `EventDense` that is not the maximum
-    of the first state, define `readout(*states)`.
+    Parameter that the methods read gets its exact gradient. The states start at 0, or at `init_state(x)` for x of shape
+    (N,). The output "maximum" of `EventDense` is that of the first state, unless you define `readout(*states)`.
 
     A neuron can have a constant `refractory_period`, the time after each spike in which it cannot spike. During this
     time the first state is constant, and input spikes change only the others, unless you define

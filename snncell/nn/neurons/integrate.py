@@ -129,13 +129,12 @@ class LIFNode(EulerLeak):
 class LeakyNode(Neuron):
     """Leaky integrate and fire (LIF) with a decay factor: h = beta v + x.
 
-    See `Neuron` for spike and reset. Use it if you know the factor beta by which the potential decays in a step, as in
-    snnTorch. snnTorch's Leaky has other defaults: the surrogate ATan, and a detached reset that comes one step later.
-    For these, use `LeakyNode.like("snntorch", beta=0.9)`.
+    See `Neuron` for spike and reset. Use it if you know the factor beta by which the potential decays in a step. With
+    the default 0.9 it forgets its input over about 10 steps. `LeakyNode.like("snntorch", beta=0.9)` has the defaults of
+    snnTorch's Leaky: the surrogate ATan, and a detached reset that comes one step later.
 
     With beta = exp(-dt / tau), the decay tau dv/dt = -v between steps is exact, and each input is an impulse, which
-    makes the potential jump by x. With beta = 1 - 1 / tau the neuron equals `LIFNode(tau, decay_input=False)`. With the
-    default beta=0.9 it forgets its input over about 10 steps.
+    makes the potential jump by x. With beta = 1 - 1 / tau the neuron equals `LIFNode(tau, decay_input=False)`.
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
     Example:
         >>> spike, v = nn.LeakyNode(beta=0.5)(Tensor([0.5]), Tensor([0.8]))

@@ -59,10 +59,9 @@ class PSN(_Parallel):
         h[t] = sum over t' of weight[t, t'] x[t'] + bias[t]
         s[t] = surrogate(h[t])
 
-    Use it for inputs of a fixed number of steps T, where it runs faster than a loop over time. It is a layer over whole
-    sequences, so call it directly, without `MultiStep`. Pass `order` k for a causal neuron (masked PSN), where only
-    weight[t, t'] with t - k < t' <= t counts. -bias[t] acts as the threshold, and starts at 1. The weights are
-    initialised as in a Dense layer (He, uniform).
+    Use it for inputs of a fixed number of steps T, where it is faster than a loop over time. Call it directly, without
+    `MultiStep`. Pass `order` k for a causal neuron (masked PSN), where only weight[t, t'] with t - k < t' <= t counts.
+    -bias[t] acts as the threshold, and starts at 1. Weights start as in a Dense layer (He, uniform).
     Inputs: x: (T, B, ...).
     Returns: spikes, (T, B, ...).
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",

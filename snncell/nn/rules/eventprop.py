@@ -340,7 +340,6 @@ class EventPropLIF(Settings):
         return mem, syn if syn != mem else mem * (1.0 - NEARLY)
 
     def _default_weights(self) -> Normal:
-        """Default weights, which make neurons spike."""
         mem, syn = self._time_constants()
         peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # maximum of kappa
         scale = self.v_threshold / peak

@@ -194,12 +194,10 @@ class EProp(Ranged, Cell):
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
     a spike on other neurons of the layer. Without recurrent weights, BPTT with a detached reset gives the same dW and
-    dR. The readout determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The
-    paper has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
-
-    `Online(cell, "e-prop")` gives the same gradient for your own neuron, but stores the traces of each step. This class
-    stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N). For BPTT, disable the
-    bprop: `class Layer(nn.EProp): bprop = None`.
+    dR. For BPTT, disable the bprop: `class Layer(nn.EProp): bprop = None`. The readout determines the learning signal:
+    `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has psi = 0.3 max(0, 1 - |x|) for
+    v_threshold = 1. `Online(cell, "e-prop")` gives the same gradient for your own neuron, but stores the traces of each
+    step. This class stores sequences in the shapes of x and z, and with adaptation two arrays (B, N, I + N).
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature

@@ -64,8 +64,8 @@ def joined_axes_error(who: str) -> ArgumentError:
 class TimeDistributed(Cell):
     """Apply a stateless Cell to all time steps at once: (T, B, ...) becomes (T B, ...) and back.
 
-    Use it for layers over (B, ...), such as `Conv2d`: one large product is faster than T small ones. The statistics of
-    a BatchNorm inside are those of all steps and samples.
+    Use it for layers over (B, ...), such as `Conv2d`: one large product is faster than T small ones. A BatchNorm takes
+    its statistics over all steps and samples.
 
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.

@@ -257,9 +257,8 @@ class Truncated(Cell):
         out[t], *states[t] = cell(x[t], *stop_gradient(states[t - 1]))      if t = every, 2 every, ...
         out[t], *states[t] = cell(x[t], *states[t - 1])                     at the other steps
 
-    Use it if gradients over long sequences explode, vanish or take too long. Outputs have the bits of `cell`, and
-    gradients stay within chunks of `every` steps. Run it by `MultiStep`. Its first state counts the steps since the
-    last cut, so you can split a run into several calls.
+    Use it if gradients over long sequences explode, vanish or take too long. Run it by `MultiStep`. Its first state
+    counts the steps since the last cut, so you can split a run into several calls. Outputs have the bits of `cell`.
 
     The memory of the backward pass grows with T. If a stream does not fit into memory, run its chunks one by one as in
     the second example, each with its own gradient and optimiser step.
