@@ -187,9 +187,9 @@ def lif(
 ) -> Tensor:
     """LIF coding: each value is the constant current of a LIF neuron, which fires more often for larger x.
 
-    With decay_input=True, the potential after k steps without a spike is x (1 - (1 - 1 / tau)^k). So for tau > 1 the
-    first spike comes at index n - 1, with n the smallest integer above ln(x / (x - v_threshold)) / -ln(1 - 1 / tau); for
-    long tau about tau ln(x / (x - v_threshold)), as in continuous time. If x <= v_threshold, there is no spike.
+    If x <= v_threshold, there is no spike. With decay_input=True, the potential after k steps without a spike is
+    x (1 - (1 - 1 / tau)^k). So for tau > 1 the first spike comes at index n - 1, where n is the smallest integer above
+    ln(x / (x - v_threshold)) / -ln(1 - 1 / tau), for long tau about tau ln(x / (x - v_threshold)).
 
     Args:
         x: (B, ...), any values.

@@ -117,7 +117,7 @@ class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
     The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, which reports its inner
-    calls likewise, and can only add Signals and pass them on. A Cell of ours that the exporter does not know is an error.
+    calls likewise, and can only add Signals and pass them on. An unknown Cell of this package raises an error.
 
     Args:
         net: the network. It runs in evaluation mode; all changes are undone afterwards.
