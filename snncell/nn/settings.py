@@ -29,11 +29,11 @@ class Settings(Cell):
         if (kind := settings_of(type(self)).get(name)) is None:
             super().__setattr__(name, value)
             return
-        taken, before = kind.take(value), vars(self).get(name)
-        if taken is REFUSED or taken is UNFIT:
-            error = ArgumentTypeError if taken is REFUSED else ArgumentError
+        checked, before = kind.take(value), vars(self).get(name)
+        if checked is REFUSED or checked is UNFIT:
+            error = ArgumentTypeError if checked is REFUSED else ArgumentError
             raise error(refusal(type(self).__name__, name, kind, value, ...))
-        super().__setattr__(name, taken)
+        super().__setattr__(name, checked)
         try:
             self.settle()
         except ArgumentError:

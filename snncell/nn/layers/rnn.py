@@ -100,6 +100,9 @@ class _RecurrentCell(Cell):
         self.weight_ih, self.weight_hh = made["weight_ih"], made["weight_hh"]
         self.bias_ih, self.bias_hh = made.get("bias_ih"), made.get("bias_hh")  # None without a bias, as in MindSpore
 
+    def construct(self, x: Tensor, hx: Any) -> Any:
+        return self.after(x, (hx,))[0]
+
     def after(self, x: Tensor, states: States) -> States:
         lengths = (self.input_size, *(self.hidden_size,) * len(states))
         for what, length in zip((x, *states), lengths, strict=True):
@@ -135,9 +138,6 @@ class RNNCell(_RecurrentCell):
         self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
         super()._complete(given)
 
-    def construct(self, x: Tensor, hx: Tensor) -> Tensor:
-        return self.after(x, (hx,))[0]
-
 
 @with_fields
 class GRUCell(_RecurrentCell):
@@ -149,9 +149,6 @@ class GRUCell(_RecurrentCell):
 
     equations = GRU_EQUATIONS
     dtype: FloatDtype = DTYPE
-
-    def construct(self, x: Tensor, hx: Tensor) -> Tensor:
-        return self.after(x, (hx,))[0]
 
 
 @with_fields
