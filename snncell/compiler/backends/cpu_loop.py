@@ -244,7 +244,8 @@ class CPULoop(LoopBackend):
             block, blocks, added = self._block, -(-self.units // self._block), 0
             operands, grads, near = list[Any](), Arrays(), Arrays()
         else:
-            shape = fused.block(known, self.units, self._block)
+            # Sums over the elements of a block depend on its size; everything else belongs to a single column.
+            shape = fused.block(known, self.units, self._block, by_threads=not self.reduced)
             block, blocks, added = shape[0], fused.blocks(shape, self.units), fused.additions(known)
             operands, grads, near = fused.operands(known, shape)
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}

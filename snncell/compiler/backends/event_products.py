@@ -17,7 +17,9 @@ from snncell.compiler.backends.tile import Scratch
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
+from snncell.kernels.numba.policy import number_of_threads
 from snncell.kernels.products.gathers import (
+    CACHED,
     RowsOfEvents,
     SortedEvents,
     pack_strips,
@@ -118,8 +120,10 @@ class EventGather:
             arguments += [(f"{name}{n}", (dtype, 1, False)) for name, dtype in lists.items()]
         return arguments
 
-    def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a block, the columns of a row, and the rows of a block. Without events, there is one row."""
+    def block(self, known: dict[Value, Any], units: int, block: int, by_threads: bool) -> tuple[int, int, int]:
+        """The columns of a block, the columns of a row, and the rows of a block. Without events, there is one row. The
+        block may depend on the number of threads if `by_threads`.
+        """
         rows = self._gathered(known)
         if self.by_rows or not rows:
             return block, max(1, units), 1
@@ -163,7 +167,7 @@ SCATTER_HEAD = ("column = part * block", "wide = least(block, width - column)", 
 BOUNDS = ("low = sample * width + column", "high = low + wide")
 AHEAD, LINE = 4, 64  # the prefetch distance in steps; bytes of a cache line
 STRIPS = 8  # the minimum number of strips, as long as they have at least LEAST columns
-LEAST, MOST = 64, 128  # columns of a strip: with the rows of a block, a quarter of an L2 cache
+LEAST = 64  # columns of a strip; it has more as long as the rows of a block and the sums stay in the L2 cache
 
 
 def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
@@ -271,13 +275,18 @@ class EventScatter:
         pairs = ((instruction, known.get(instruction.outputs[0])) for instruction, _ in self.products)
         return {instruction: events for instruction, events in pairs if events is not None}
 
-    def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a strip, the columns of a row, and 1, because a strip belongs to one row."""
-        if not self.events(known):
+    def block(self, known: dict[Value, Any], units: int, block: int, by_threads: bool) -> tuple[int, int, int]:
+        """The columns of a strip, the columns of a row, and 1, because a strip belongs to one row. For each column of a
+        matrix with events, a strip reads and writes its sums, so a few wide strips are faster than many narrow ones.
+        """
+        if not (found := self.events(known)):
             return block, max(1, units), 1
         width = self.products[0][0].inputs[-1].shape[-1]
-        strip = -(-width // STRIPS // LEAST) * LEAST
-        return min(width, MOST, max(LEAST, strip)), width, 1
+        strips = number_of_threads() if by_threads else STRIPS
+        rows = max(events.inner + events.held * events.group for events in found.values())
+        size = max(kind_of(instruction.outputs[0]).dtype.itemsize for instruction in found)
+        most = max(LEAST, CACHED // (rows * size) // LEAST * LEAST)
+        return min(width, most, -(-width // strips // LEAST) * LEAST), width, 1
 
     def blocks(self, block: tuple[int, int, int], units: int) -> int:
         """The number of strips."""
