@@ -62,10 +62,7 @@ def test_all_paths_equal_loops(rng, path, sizes, kind, dtype):
     scale = 40 * np.finfo(dtype).eps
     found = {
         "product": (delays.product(x, taps), by_loop(x, taps)),
-        "back": (
-            delays.transposed_product(y, taps),
-            by_loop(y[::-1], taps.transpose(0, 2, 1))[::-1],
-        ),
+        "back": (delays.transposed_product(y, taps), by_loop(y[::-1], taps.transpose(0, 2, 1))[::-1]),
         "both": (delays.weight_gradient(x, y, len(taps)), taps_by_loop(x, y, len(taps))),
     }
     for name, (mine, expected) in found.items():

@@ -280,10 +280,7 @@ def test_density_selects_the_path(paths: list[str], density: float) -> None:
     forward, reverse = matmul.limit_of(x, w, False), matmul.limit_of(x.T, d, True)
     np.testing.assert_array_equal(matmul.matmul(x, w), x @ w)
     np.testing.assert_array_equal(matmul.matmul(x.T, d), x.T @ d)
-    assert paths == [
-        "rows" if density < forward else "blas",
-        "columns" if density < reverse else "blas",
-    ]
+    assert paths == ["rows" if density < forward else "blas", "columns" if density < reverse else "blas"]
     assert 0.2 <= reverse <= forward <= 0.6
 
 

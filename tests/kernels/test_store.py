@@ -253,12 +253,7 @@ assert commands.main(["cache"]) == commands.main(["cache", "--clear"]) == 0
 def test_container_without_a_user_compiles_with_one_warning(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("SNNCELL_CACHE_DIR", "XDG_CACHE_HOME", "HOME")}
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_HOME],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", WITHOUT_HOME], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:3] == ["2.5", "1.5", "1.0"]
