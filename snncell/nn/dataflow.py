@@ -33,7 +33,7 @@ _HARMLESS |= {"__fields__", "_complete"}  # `with_fields` sets attributes by the
 _HARMLESS |= {"__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
 _HARMLESS |= {"__annotations_cache__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"}
 _GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases for users' own computations
-_COMPILED = ("_graph", "_loop", "version", "_checked_counts")  # attributes that a call may change
+_COMPILED = ("_graph", "_loop", "version", "_checked_counts")  # attributes that any call of a Cell may change
 Sources = tuple[Any, ...]  # a Signal is the sum of these outputs, in the exporter's names
 
 

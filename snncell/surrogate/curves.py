@@ -393,8 +393,8 @@ class EscapeRate(Surrogate):
 
     primitive: p = 1 - e^(-r) with r = rate e^(x / width);  derivative: r e^(-r) / width
 
-    The primitive p is the probability that a neuron fires which emits r spikes per time step on average, at random. At
-    the threshold it is 1 - e^(-rate), not 1 / 2. To fire with this probability, use `StochasticSpike(EscapeRate())`.
+    The primitive is the probability of a spike in a time step, if spikes come at random, r per step on average. At the
+    threshold it is 1 - e^(-rate), not 1 / 2. To fire with this probability, use `StochasticSpike(EscapeRate())`.
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; Jolivet et al., "Predicting spike timing of neocortical
     pyramidal neurons by simple threshold models", 2006.
     Example:

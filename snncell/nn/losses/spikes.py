@@ -240,8 +240,8 @@ class _TargetRateLoss(ClassLoss):
 class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T.
 
-    The target n is floor(T * m * correct_rate) for the label and floor(T * m * incorrect_rate) for other classes, where
-    m is 1. With num_classes, m is the number of neurons of a class, whose spikes are summed.
+    The target n is floor(T * m * correct_rate) for the label and floor(T * m * incorrect_rate) for other classes. m is
+    the number of neurons of a class, whose spikes are summed: 1 unless you pass num_classes.
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
     Example:

@@ -143,7 +143,7 @@ class Neuron(Membrane):
     resets: ClassVar[tuple[str | None, ...]] = ("subtract", "zero", "value", None)
     delays: ClassVar[tuple[str | None, ...]] = (None, "reset", "reset+input", "spike")
     own_function = False  # whether the class fixes its spike function, as ILIFNode does
-    _called_methods = frozenset(["charge"])  # methods that a subclass may define and `Neuron` calls; see `EventNeuron`
+    _called_methods = frozenset(["charge"])  # methods whose values `snncell.jit` must watch; see `EventNeuron`
     one_at_most = False  # whether max_spikes must be 1
 
     v_threshold: Any = field(1.0, FINITE, 'potential at which it fires: positive, or above v_reset with reset="value"')

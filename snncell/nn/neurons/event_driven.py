@@ -65,7 +65,7 @@ class EventNeuron(Membrane):
 
     states = 2
     _example = " such as nn.EventLIF()"  # for errors about arguments
-    # `snncell.jit` traces again if a value has changed that these methods read; it does not see who calls them.
+    # `snncell.jit` must watch the values that these methods read, although no construct calls them.
     _called_methods = frozenset((
         "dynamics", "spike_condition", "input_spike", "reset", "readout", "refractory_dynamics",
         "refractory_input_spike",

@@ -292,7 +292,7 @@ def _spread(derivative: Tensor | None, trace: EligibilityTrace, entrance: Entran
 class FullRTRL(WithinStep):
     """Full RTRL: the derivatives of all states by all Parameters, for any step."""
 
-    largest = 2**26  # elements of the traces
+    largest = 2**26  # limit of the number of elements of all traces
 
     def traces(self, traced: AbstractStep, step: TracedStep, *found: Any) -> tuple[Any, ...]:
         count = sum(p.size for p in step.parameters)

@@ -291,7 +291,7 @@ class EventPropLIF(Settings):
     """
 
     _all_steps = _steps_inside = True  # tells monitors that they cannot see its time steps
-    # Settings whose attributes were private, so that older pickles have another name and older checkpoints lack them.
+    # Once private attributes, for example _tau_mem: older pickles have these names, and older checkpoints lack them.
     _once_private = ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max")
 
     in_channels: Annotated[Count, field(meaning="N_in, the number of inputs")]

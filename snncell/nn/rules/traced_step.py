@@ -29,7 +29,7 @@ from snncell.tape.transforms import Recording, full, stop_gradient
 
 WHO = "Online"
 _ELEMENTS = (Elementwise, type(CAST))
-COMBINING = (Product, Reduction, *_ELEMENTS)  # an elementwise operation combines neurons if it broadcasts states
+COMBINING = (Product, Reduction, *_ELEMENTS)  # kinds of operations that combine neurons; _ELEMENTS do by broadcasting
 
 
 class Entrance(NamedTuple):
@@ -74,9 +74,8 @@ class TracedStep:
         self.mixing: list[Mixing] = []
         self.elsewhere: dict[Parameter, str] = {}
         self._cut: set[Entry] = set()  # operations through which derivatives of the states do not pass
-        self._old: dict[
-            Entry, set[Entry | None]
-        ] = {}  # mixing operation -> operands that are states of the step before
+        # mixing operation -> operands that are states of the step before
+        self._old: dict[Entry, set[Entry | None]] = {}
         begin = {source._entry for source in self.sources}
         reached = ancestors([x._entry for x in structure.flatten((self.out, self.after))[0]], begin)
         self.unused = [p for p in self.parameters if p._entry not in reached]
