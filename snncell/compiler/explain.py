@@ -54,7 +54,7 @@ def explain_plan(name: str, plan: Plan) -> str:
 
 
 def totals(plan: Plan) -> str:
-    """The numbers of loops and calls in a plan, and the bytes that a run moves."""
+    """The numbers of loops and calls in a plan, and the bytes that one run moves."""
     loops = sum(isinstance(launch, LoopLaunch) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
     scans = sum(bool(call.instruction.op.inside()) for call in calls)

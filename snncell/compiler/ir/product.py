@@ -309,7 +309,7 @@ class BilinearOperation(Primitive):
         return one_after_another(self._evaluate, arrays, varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum over time: a single varying operand is summed first; two are convolved as one larger batch."""
+        """The sum over time: a single varying operand is summed first; with two, time becomes part of the batch."""
         if all(varying):
             if all(self.batched):
                 return self._evaluate(*map(_merge_time, arrays), **attrs)

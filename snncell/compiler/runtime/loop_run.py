@@ -229,11 +229,10 @@ class LoopRun:
             events = events_by_column(instruction, self.known, self.steps) if adds_up(loop, instruction) else None
             if events is not None:
                 self.known[instruction.outputs[0]] = events
-        known = self.known
         if self.space is DEVICE:
-            known = {value: DEVICE.require(array, f"{schedule.who}: an operand") for value, array in known.items()}
-        self.known = known
-        last, sequences, self.totals, stored = loop.run(known, self.varying, self.steps)
+            who = f"{schedule.who}: an operand"
+            self.known = {value: DEVICE.require(array, who) for value, array in self.known.items()}
+        last, sequences, self.totals, stored = loop.run(self.known, self.varying, self.steps)
         self._add_sequences(sequences)
         self._run_over_time(schedule.parts.epilogue)
         return (*last, *self._results(), *stored)
