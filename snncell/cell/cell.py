@@ -23,6 +23,7 @@ from snncell.cell.hooks import Hooked, HookHandle as HookHandle, Passage, after_
 from snncell.cell.modes import Modes, run_with_others
 from snncell.cell.state import HasState
 from snncell.cell.tree import TreePlace
+from snncell.compiler.explain import count
 from snncell.compiler.jit import Jitted
 from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError, cut
 from snncell.kernels.space import DEVICE, IN_USE
@@ -119,8 +120,8 @@ class Cell(Hooked, Modes, HasState):
         parameters = [*self.get_parameters()]
         trained = sum(p.size for p in parameters if p.requires_grad)
         places = sorted({p.device.upper() for p in parameters})
-        total = f"{count_words(sum(p.size for p in parameters), 'number')} in "
-        total += count_words(len(parameters), "Parameter") + (f", {trained:,} of them trained" if parameters else "")
+        total = f"{count(sum(p.size for p in parameters), 'number')} in "
+        total += count(len(parameters), "Parameter") + (f", {trained:,} of them trained" if parameters else "")
         total += f", on the {' and the '.join(places)}" if places else ""
         own = element("div", _own_words(self)) if _own(self) else Markup("")
         title = join_parts([element("b", type(self).__name__), f" {_settings(self)}".rstrip(), f": {total}"])
@@ -255,11 +256,6 @@ class Cell(Hooked, Modes, HasState):
 _HEAD = ("", "layer", "Parameters", "number")
 _MOST = 60  # the most rows of a table
 _DEEP = 40  # the deepest nesting of tables that a notebook shows
-
-
-def count_words(number: int, word: str) -> str:
-    """A count with its noun, for example "1,200 numbers"."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _children(cell: Any) -> list[tuple[str, Any]]:

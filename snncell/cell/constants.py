@@ -54,7 +54,7 @@ def constants_in(dtype: DType | None) -> AbstractContextManager[Any]:
 
 
 def precision_of(args: Any) -> DType | None:
-    """The precision for the first input: float64 for float64, float32 for other real dtypes, else None."""
+    """The precision of constants for the first input: float64 for float64, float32 for other real dtypes, else None."""
     dtype = getattr(args[0], "dtype", None) if args else None
     known = BY_NUMPY.get(getattr(dtype, "dtype", dtype))
     return None if known is None or known.category > 2 else known if known is float64 else float32

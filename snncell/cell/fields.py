@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
 from snncell.base.arguments.guard import refuse_name
-from snncell.base.arguments.kinds import join_with_or
+from snncell.base.arguments.kinds import join_words
 from snncell.cell.ranges import FINITE, Range, check_constant, one_of
 from snncell.dtype import NUMBERS
 from snncell.tape.parameter import Parameter
@@ -62,7 +62,7 @@ class Field:
         if isinstance(self.range, Range) and self.range.words() != FINITE.words():
             words = f", {self.range.words().removeprefix('is ')}"
         if isinstance(self.range, tuple):
-            words = f": {join_with_or([_quote(one) for one in self.range])}"
+            words = f": {join_words([_quote(one) for one in self.range])}"
         shown = self.follows or ("" if self.default is REQUIRED else _quote(self.default))
         return f"{self.meaning}{words}." + (f" Default: {shown}." if shown else "")
 

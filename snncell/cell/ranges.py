@@ -19,7 +19,7 @@ from typing import Any, Literal, Never
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.kinds import CONSTANT, Constant, join_with_or
+from snncell.base.arguments.kinds import CONSTANT, Constant, join_words
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
@@ -176,7 +176,7 @@ def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
     except Exception:  # an array or a traced Tensor, because its comparison has no truth value
         is_allowed = False
     if not is_allowed:
-        choices = join_with_or([f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed])
+        choices = join_words([f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed])
         raise ArgumentError(f"{who}: {name} is {choices}, not {quote_value(value)}.")
     return value
 

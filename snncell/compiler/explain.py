@@ -134,8 +134,8 @@ def in_bytes(number: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun, such as "2 loops"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """A number with its noun, such as "1,200 loops"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # --- loops over time --------------------------------------------------------------------------------------------------

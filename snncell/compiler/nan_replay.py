@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from snncell.base.arguments.kinds import join_words
 from snncell.base.signals import Restoring, undoing
 from snncell.errors import NotFiniteError
 from snncell.tape.backward import or_zeros, pullback, watch_input
@@ -60,12 +61,6 @@ class ReplayedSteps(NamedTuple):
             return self.sequence(number - states, sequences)
         fixed = captured[number - states - sequences]
         return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "a constant of the loop"
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Join names for a sentence, without repetitions."""
-    names = list(dict.fromkeys(names))
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 _ARRIVING = "the gradient of its output"
@@ -205,7 +200,7 @@ def _error_in_step(
 
 def _locate(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
     """Return the error of a fault, with its step, its source, and the names of the affected results."""
-    words = f" It reaches {what}{join_names(reached)} of that step." if reached else ""
+    words = f" It reaches {what}{join_words(list(dict.fromkeys(reached)), 'and')} of that step." if reached else ""
     return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 

@@ -64,7 +64,7 @@ class SourceLine(str):
         paths = {id(cell): path for path, cell in cells[-1].cells_and_names()}
         known = [cell for cell in cells if id(cell) in paths]
         text, layer = _layer(known, paths)
-        # A temporary Cell, or one that is not a descendant of the outermost, has no path.
+        # A temporary Cell, or a Cell that is no descendant of the outermost one, has no path.
         return text if cells[0] is known[0] else f"{type(cells[0]).__name__} within {text}", layer
 
     def name_of(self, operand: Any, number: int) -> str:
@@ -252,7 +252,7 @@ class FiniteWatch:
     def _raise_fault(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
         spots = [(n, x, at) for n, x in enumerate(inputs) if (at := find_nonfinite(x)) is not None]
-        # inf in an operand may be intended, as in a mask; NaN, or inf in a weight, is an error.
+        # inf in an operand may be intended, as in a mask. NaN, or inf in a weight, is an error.
         weights = {n for n, x, _ in spots if isinstance(x, Parameter) and x.requires_grad}
         wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or n in weights]
         has_inf_operand = len(spots) > len(wrong) or any(find_nonfinite(value) is not None for value in attrs.values())

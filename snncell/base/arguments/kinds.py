@@ -174,7 +174,7 @@ def _kind_of_annotation(annotation: Any, marks: tuple[Any, ...]) -> Kind:
     return Kind(words + bounds.text(), bounded, set())
 
 
-def join_with_or(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Join words as "a, b or c"."""
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
@@ -187,7 +187,7 @@ def _one_of(values: tuple[Any, ...]) -> Kind:
             return REFUSED
         return value if value in values else UNFIT
 
-    return Kind(join_with_or(words), take, set())
+    return Kind(join_words(words), take, set())
 
 
 def _union(kinds: list[Kind]) -> Kind:
@@ -201,7 +201,7 @@ def _union(kinds: list[Kind]) -> Kind:
         return answer
 
     at_once = set().union(*(kind.types for kind in kinds))
-    return Kind(join_with_or([kind.words for kind in kinds]), take, at_once, all(kind.by_type for kind in kinds))
+    return Kind(join_words([kind.words for kind in kinds]), take, at_once, all(kind.by_type for kind in kinds))
 
 
 def _items(value: Any, kinds: abc.Iterable[Kind], make: Callable[[list[Any]], Any]) -> Any:

@@ -219,7 +219,7 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
 
 def chunks_of(count: int, terms: int) -> list[int]:
     """The number of partial sums of each of `count` results after each round; the last round leaves one."""
-    # A part has TERMS terms, but there are no more threads in total than fill a card.
+    # A part has about TERMS terms, but more if there were more threads than fill a card.
     rounds = [max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))]
     while rounds[-1] > 1:
         rounds.append(1 if rounds[-1] <= MOST_CHUNKS else -(-rounds[-1] // MOST_CHUNKS))
@@ -263,8 +263,8 @@ def _map(ndim: int, body: list[str]) -> list[str]:
 
 def _thread(columns: bool, count: str) -> list[str]:
     """Statements for the result `k` of a thread, and the part `c` of its terms."""
-    # For coalesced loads, neighbouring threads must read neighbouring elements. If the last axis is kept, these are
-    # terms of different results, otherwise terms of the same result.
+    # For coalesced loads, neighbouring threads must read neighbouring elements: terms of different results if the last
+    # axis is kept, otherwise terms of the same result.
     if columns:
         return [f"k = i % ({count})", f"c = i // ({count})"]
     return ["c = i % chunks", "k = i // chunks"]

@@ -65,7 +65,7 @@ def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, i
 def _bound_of(x: Any, bounds: Bounds) -> int | None:
     if isinstance(x, Value):
         return bounds.get(x, LARGEST.get(x.dtype))
-    # Numbers other than 0 and 1 have no bound, so that no dtype depends on a constant that a user may change.
+    # Numbers other than 0 and 1 have no bound, so that dtypes do not depend on a constant that a user may change.
     return 1 if _is_zeros_or_ones(np.asarray(x)) else None
 
 
@@ -81,7 +81,7 @@ def _bound_of_result(instruction: Instruction, bounds: Bounds) -> int | None:
     op, out = instruction.op, instruction.outputs[0]
     if not op.selects and op.upper_bound is None:
         return None
-    # Conditions and positions have another dtype than the elements that are selected.
+    # Skip conditions and positions, which have another dtype than the elements that are selected.
     own = [x for x in instruction.inputs if isinstance(op, Cast) or not isinstance(x, Value) or x.dtype == out.dtype]
     known = [bound for x in own if (bound := _bound_of(x, bounds)) is not None]
     if not known or len(known) < len(own):

@@ -34,7 +34,7 @@ from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-DEPTH = 50  # the number of layers through which `_Pusher` pushes a sum
+DEPTH = 50  # the most layers through which one run of `_Pusher` pushes a sum
 
 
 def push_reductions(program: Program) -> Program:
@@ -193,7 +193,7 @@ class _Pusher:
             return None  # other users need the sequence, and a second product would be more work
         if isinstance(maker.op, Dot):
             rows, matrix = maker.inputs
-            # DEPTH limits the recursion through layers. `push_reductions` runs again, and continues from there.
+            # DEPTH limits the recursion. The next run of `push_reductions` continues from there.
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)

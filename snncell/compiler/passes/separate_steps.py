@@ -1,7 +1,8 @@
 """Separate the time axis from the batch next to loops, so that the instructions around a loop can be fused into it.
 
 `nn.TimeDistributed` merges the two axes, (T, B, ...) -> (T B, ...), for example around a normalisation between a
-convolution and a neuron. The reshapes are views and cost nothing, but instructions in a loop must have a time axis.
+convolution and a neuron. These reshapes are views and cost nothing, but without a time axis, the instructions between
+them cannot be fused into a loop.
 """
 
 from __future__ import annotations

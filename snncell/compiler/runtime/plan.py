@@ -203,14 +203,14 @@ class Plans:
             parameters = [p._data for p in self.program.parameters if not p.follows]
             written = [p._data for p in self.program.written if not p.follows]
             every = [*arrays, *parameters, *written, *constants]
-            whole = [x for x in every if x.size > 1] or every  # single elements, such as counters, do not decide
+            whole = [x for x in every if x.size > 1] or every  # without single elements, such as counters
             space = DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST if whole else current_space()
         plan = self._plans.get(space)
         return self._new_plan(space) if plan is None else plan
 
     def _new_plan(self, space: Space) -> Plan:
         with TRACING_LOCK:
-            if space not in self._plans:  # another thread may have made it in the meantime
+            if space not in self._plans:  # another thread may have made it while this one waited for the lock
                 plan = Plan(optimise(self.program, space), space, recorded=True)
                 plan.build()
                 self._plans[space] = plan

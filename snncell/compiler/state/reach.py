@@ -64,7 +64,7 @@ _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...)
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal and others
 PYTHONS: Any = random._inst  # the generator of random.random and others
-# Kinds of class attributes that an instance's attribute does not hide; a cached_property creates this attribute.
+# Class attributes that no later instance attribute hides: a cached_property creates its instance attribute itself.
 _DESCRIPTORS = (property, cached_property, MemberDescriptorType)
 NUMBERS = (bool, int, float)
 _APPENDABLE = (list, dict, set, deque)
@@ -137,7 +137,7 @@ class ReachableValues:
         self.cells: dict[Any, None] = {}
         self.parameters: dict[Any, None] = {}
         self.objects: list[Any] = []
-        self._seen: dict[int, Any] = {}  # by id; keeping the objects alive makes ids unique
+        self._seen: dict[int, Any] = {}  # by id, with the objects, so that they live and ids stay unique
         self._waiting: list[Any] = []
         self._holders: dict[int, Holder] = {}
         self._slots: dict[tuple[int, str], tuple[Any, str, Any]] = {}
@@ -147,7 +147,7 @@ class ReachableValues:
         self._iterators: list[Any] = []
         self.of_layers: set[Spot] = set()  # containers of snncell's own Cells, which they fill in their first call
         self.generators: list[Any] = []
-        self._scanned: dict[int, int] = {}
+        self._scanned: dict[int, int] = {}  # by id: the number of known names when the attributes were last read
         self.include(roots)
 
     def include(self, roots: Iterable[Any]) -> None:
@@ -334,7 +334,7 @@ class ReachableValues:
                 holder.numbers[name] = value
             if name in names.globals or (name in names.appended and not isinstance(value, _APPENDABLE)):
                 self._waiting += [] if value is MISSING else [value]
-                # A name without a value is a built-in function, unless the code assigns it.
+                # A name without a value is a built-in function, unless the code assigns to it.
                 if not issubclass(type(value), ModuleType) and (value is not MISSING or name in names.stored):
                     holder.values.setdefault(name, value)
         package = there.get("__package__") or ""

@@ -36,7 +36,7 @@ class Holder:
     def __init__(self, mapping: Mapping[str, Any], owner: Any) -> None:
         self.mapping, self.owner = mapping, owner
         self.id = id_of(mapping, owner)
-        self.words = "" if owner is None else f"{name_of(owner)}."
+        self.words = "" if owner is None else f"{name_of(owner)}."  # the prefix of names in errors
         self.values: dict[str, Any] = {}
         self.numbers: dict[str, Any] = {}  # numbers that the code assigns, whether it reads them or not
 
@@ -51,7 +51,7 @@ class Holder:
         return frozenset(name for name, value in self.values.items() if value is MISSING)
 
     def changes(self) -> Iterator[tuple[Spot, Change]]:
-        """The values that changed, by their location."""
+        """The values that have changed, by their location."""
         for name, value in self.values.items():
             if not same_value(now := self.mapping.get(name, MISSING), value):
                 yield (self.id, name), Change(f"{self.words}{name}", now)
