@@ -200,7 +200,8 @@ def _error_in_step(
 
 def _locate(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
     """Return the error of a fault, with its step, its source, and the names of the affected results."""
-    words = f" It reaches {what}{join_words(list(dict.fromkeys(reached)), 'and')} of that step." if reached else ""
+    names = join_words(list(dict.fromkeys(reached)), "and") if reached else ""
+    words = f" It reaches {what}{names} of that step." if reached else ""
     return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 

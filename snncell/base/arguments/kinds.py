@@ -174,9 +174,9 @@ def _kind_of_annotation(annotation: Any, marks: tuple[Any, ...]) -> Kind:
     return Kind(words + bounds.text(), bounded, set())
 
 
-def join_words(words: list[str]) -> str:
+def join_words(words: Sequence[str], last: str = "or") -> str:
     """Join words as "a, b or c"."""
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _one_of(values: tuple[Any, ...]) -> Kind:
