@@ -131,7 +131,7 @@ def drop_broadcasts(program: Program) -> Program:
 
 
 def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> list[Instruction]:
-    """An elementwise instruction on the sources of its broadcast operands; a broadcast follows if it is too small."""
+    """An elementwise instruction on the sources of its broadcasts; a broadcast follows if the result is too small."""
     if not isinstance(instruction.op, Elementwise):
         return [instruction]
     makers_of_inputs = [makers.get(x) if isinstance(x, Value) else None for x in instruction.inputs]
@@ -170,7 +170,7 @@ def fold_constants(program: Program) -> Program:
         after:  d = constant; y = mul(x, d)
 
     Not folded are: instructions with more than FOLDED_BYTES of results, because these stay in memory as long as the
-    Program; instructions on the device, because compilation should not run there; instructions without a constant
+    Program; constants on the device, because compilation should not run there; instructions without a constant
     operand, such as `zeros(shape)`, because they read no memory; and communication with other processes.
     """
     known = {value: array for array, value in program.constants}
