@@ -393,7 +393,7 @@ class Map:
     def __call__(self, *args: Any) -> Any:
         who = type(self).__name__
         function, sequences = (self.ops, args) if self.ops is not None else (args[0] if args else None, args[1:])
-        if function is None or not callable(function):
+        if not callable(function):
             raise ArgumentError(f"{who}: the first argument must be the function, unless you pass one to {who}(...).")
         if not sequences:
             raise ArgumentError(f"{who}: needs at least one tuple or list after the function.")

@@ -68,12 +68,11 @@ def randman(
         ((50, 60, 5), (60,), {1.0})
     """
     rng = np.random.Generator(np.random.Philox(seed_or_draw(seed)))
-    harmonics = int(max(min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS), 2)) - 1
     times = np.empty((spikes, classes * samples, units), np.int64)
     for number in range(classes):
         z = rng.random((samples, dim))
         for again in range(spikes):
-            drawn = rng.random((harmonics, 3, units, dim))
+            drawn = rng.random((_harmonics(alpha), 3, units, dim))
             times[again, number * samples : (number + 1) * samples] = _times(z, drawn, alpha, fraction * steps, steps)
     order = rng.permutation(classes * samples)
     places = np.empty(len(order), np.int64)
@@ -81,6 +80,10 @@ def randman(
     patterns = np.zeros((steps, len(order), units), np.float32)
     patterns[times, places[:, None], np.arange(units)] = 1.0
     return patterns, np.repeat(np.arange(classes), samples)[order]
+
+
+def _harmonics(alpha: float) -> int:
+    return int(max(min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS), 2)) - 1
 
 
 def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Array:

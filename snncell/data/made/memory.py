@@ -73,8 +73,7 @@ def store_recall(
     fires, and the answer is the bit that was stored last. A sequence begins with a store and ends with a recall.
 
     Args:
-        samples: N.
-        slots, slot: the number of slots in a sequence, and the steps of a slot; T = slots slot.
+        samples, slots, slot: N, the number of slots in a sequence, and the steps of a slot; T = slots slot.
         units: the number of units in each of the four populations.
         rate, noise: spike probability per step of a unit in an active population, and of all other units.
         command: probability of a store, and of a recall, in each slot between the first and the last.
@@ -90,9 +89,8 @@ def store_recall(
     """
     rng = generator(seed)
     bits, chance = rng.integers(2, size=(slots, samples)), rng.random((slots, samples))
-    chance[0], chance[-1] = 0.0, 1.0
+    chance[0], chance[-1] = 0.0, 1.0  # a store first, and a recall last
     stores, recalls = chance <= command, chance >= 1.0 - command
-    stores[0], stores[-1], recalls[0], recalls[-1] = True, False, False, True
     active = np.stack([~recalls & (bits == 0), ~recalls & (bits == 1), stores, recalls], 2)
     labels, stored = np.full((slots, samples), NO_LABEL), bits[0]
     for number in range(slots):
