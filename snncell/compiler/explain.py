@@ -15,9 +15,11 @@ from snncell.compiler.fuse import fuse
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, FusibleOperation, Reduction, can_compile
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, choice_in_loop
 from snncell.compiler.ir.program import Body, LoopOperation, LoopSummary, Program, by_line, bytes_of, values_in
+from snncell.compiler.ir.windows import is_reduction_of_windows, is_spread
 from snncell.compiler.passes import optimise, stages, stages_of_body
+from snncell.compiler.passes.pool_in_loops import obstacle_to_fusion
 from snncell.compiler.runtime.launches import DeviceLaunch, LoopLaunch, OperationCall, PlanEntry, Segments, bytes_moved
-from snncell.compiler.runtime.loop_run import Lowered, StepLoop, adds_up, gathers
+from snncell.compiler.runtime.loop_run import Lowered, StepLoop, adds_up, gathers, pooled_by
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape import structure
@@ -86,7 +88,7 @@ def _lines(number: int, launch: PlanEntry, launch_of: dict[Value, int], plan: Pl
         details = instruction.op.describe(instruction.attrs, plan.space)
         if plan.space is HOST:  # on the device all products are dense
             details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
-        details = details or [f"no loop: {why_no_loop(instruction)}"]
+        details = details or [f"no loop: {why_own_launch(instruction, plan)}"]
     return [head, *(f"        {line}" for line in details)]
 
 
@@ -112,6 +114,14 @@ def _boundaries(launch: PlanEntry, launch_of: dict[Value, int], launches: list[P
             why = "another launch has to run between them, or they sum along different axes"
         reasons.setdefault(number, why)
     return reasons
+
+
+def why_own_launch(instruction: Instruction, plan: Plan) -> str:
+    """The reason why an instruction is a launch of its own, not a part of a generated loop or of a loop over time."""
+    if not (is_reduction_of_windows(instruction) or is_spread(instruction)):
+        return why_no_loop(instruction)
+    reason = obstacle_to_fusion(instruction, plan.program) if plan.space is HOST else "loops on a GPU do not pool"
+    return f"not part of a loop over time, because {reason}"
 
 
 def why_no_loop(instruction: Instruction) -> str:
@@ -153,6 +163,9 @@ def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
         lines += _explain_storage(lowered)
         if loop.recompute is not None:
             lines.append(f"recomputes the states between checkpoints, {loop.recompute.interval} steps at a time")
+        lines += [
+            f"{one.op.name} is not in the kernel, because {why}" for one, why in lowered.obstacles_to_pooling(space)
+        ]
     for title, placed in places_in_loop(lowered, steps, space):
         lines += [f"  {title}:", *(f"    {line}" for line in by_line(placed))]
     return lines
@@ -183,15 +196,16 @@ def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str
     kernel = lowered.loop_in(space)
     gathered = _conditional_products([x for x in schedule.products if gathers(kernel, x)], steps)
     added = _conditional_products([x for x in parts.reductions if adds_up(kernel, x)], steps)
-    products = [*schedule.prologue, *schedule.products]
-    outside = [x for x in products if not any(x in own for own in gathered.values())]
+    products, pooled = [*schedule.prologue, *schedule.products, *schedule.spreads], list(pooled_by(kernel))
+    outside = [x for x in products if not any(x in own for own in (*gathered.values(), pooled))]
     after = [x for x in parts.reductions if not any(x in own for own in added.values())]
     places = [
         ("once, before the loop", schedule.invariant),
         *((f"{rule}, else for all steps together before the loop", own) for rule, own in gathered.items()),
         ("for all steps together, before the loop", outside),
         ("in the loop", parts.loop),
-        ("for all steps together, after the loop", parts.epilogue),
+        ("in the loop, block by block", pooled),
+        ("for all steps together, after the loop", [x for x in parts.epilogue if x not in pooled]),
         ("on sums over time, after the loop", after),
         *((f"{rule}, else after the loop", own) for rule, own in added.items()),
         ("in the loop, accumulated over time", body.fused_sums),
@@ -341,7 +355,7 @@ def explain_layers(name: str, plan: Plan) -> LayerTable:
     rows: dict[str, Layer] = {}
     for launch in plan.launches:
         if not is_view(launch):
-            _add(rows, launch, plan.space)
+            _add(rows, launch, plan)
     _note_stored(rows, plan)
     for layer in updated_layers(plan).intersection(rows):
         rows[layer].updates = True
@@ -405,7 +419,7 @@ def updated_layers(plan: Plan) -> set[str]:
     return {x.line.layer for x in plan.program.instructions if written.intersection(x.outputs)}
 
 
-def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
+def _add(rows: dict[str, Layer], launch: PlanEntry, plan: Plan) -> None:
     instructions = launch.group.instructions
     if isinstance(launch, LoopLaunch):
         layer, backward = layer_of(instructions)
@@ -418,14 +432,14 @@ def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
         row = _row(rows, instruction.line.layer)
         own = _direction_of(rows, instruction)
         if isinstance(instruction.op, LoopOperation):
-            summary = instruction.op.summary(instruction.attrs["steps"], space)
+            summary = instruction.op.summary(instruction.attrs["steps"], plan.space)
             own.phrases.append(f"{'not fused' if summary.slow else 'fused'}: {summary.form}")
             if summary.slow:
                 own.slow.append(f"the time steps run one by one, because {summary.slow}")
             for title, placed in summary.places:
                 _note_elsewhere(rows, row.name, title, placed)
         elif instruction.op is not EVENTS:  # the products of these events say enough
-            own.phrases.append(_describe_call(instruction, space))
+            own.phrases.append(_describe_call(instruction, plan))
     row.moved += bytes_moved(launch)
 
 
@@ -439,12 +453,14 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
             names.append(f"{_plain(instruction.op.name)}{place}")
 
 
-def _describe_call(instruction: Instruction, space: Space) -> str:
+def _describe_call(instruction: Instruction, plan: Plan) -> str:
     op = instruction.op
-    lines = list(op.describe(instruction.attrs, space))
-    if space is HOST:
+    lines = list(op.describe(instruction.attrs, plan.space))
+    if plan.space is HOST:
         lines += op.choice(instruction.inputs, instruction.attrs)
-    return _brief(f"{_plain(op.name)} {'; '.join(lines)}" if lines else f"separate call: {why_no_loop(instruction)}")
+    return _brief(
+        f"{_plain(op.name)} {'; '.join(lines)}" if lines else f"separate call: {why_own_launch(instruction, plan)}"
+    )
 
 
 def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:

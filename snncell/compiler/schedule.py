@@ -17,6 +17,7 @@ import numpy as np
 from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Loop, LoopParts, outside_of, results_of, values_in
+from snncell.compiler.ir.windows import is_reduction_of_windows, is_spread, obstacle_to_parts
 from snncell.compiler.passes import partition_body
 from snncell.compiler.passes.simplify import leading_to
 from snncell.kernels.products.gathers import may_be_faster
@@ -56,6 +57,10 @@ class LoopSchedule:
     # loop computes and no other instruction needs. They run after the loop, or a kernel may scatter: it adds the part
     # of each step to the sum.
     product_sums: list[Instruction]
+    # Pooling of results of the loop, and gradients of pooling that only the loop reads. A kernel may compute them for
+    # each block (`backends/pools.py`). Otherwise they run after the loop, and before it.
+    pools: list[Instruction]
+    spreads: list[Instruction]
     summed: list[Value]  # Values that the loop computes and sums over time
     input_sequences: list[Value]  # the sequences from before the loop; each step loads its slice of them (r)
     fixed: list[Value]  # the loop-invariant operands (r)
@@ -97,7 +102,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
-    prologue = [instruction for instruction in prologue if instruction not in products]
+    spreads = [] if recompute else _spreads_for(parts, loads)
+    prologue = [instruction for instruction in prologue if instruction not in (*products, *spreads)]
     return LoopSchedule(
         who=loop.who,
         backwards=body.backwards,
@@ -110,6 +116,8 @@ def schedule(loop: Loop) -> LoopSchedule:
         prologue=prologue,
         products=products,
         product_sums=[] if recompute else _product_sums_of(parts, instructions),
+        pools=[] if recompute else _pools_of(parts, instructions),
+        spreads=spreads,
         summed=summed,
         input_sequences=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
@@ -159,10 +167,15 @@ def is_on_sums(instruction: Instruction) -> bool:
     return instruction.op.additive or instruction.op.proportional is not None
 
 
+def _uses_outside(parts: LoopParts) -> set[Value]:
+    """The Values that something other than the loop itself needs."""
+    elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
+    return elsewhere.union(values_in(*parts.prologue, *parts.epilogue, *parts.reductions))
+
+
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
     """The products x @ w before the loop, of a sequence x and a matrix w, whose results only the loop uses."""
-    elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
-    elsewhere.update(values_in(*parts.prologue, *parts.epilogue, *parts.reductions))
+    elsewhere = _uses_outside(parts)
     found = []
     for instruction in parts.prologue:
         out, x, y = instruction.outputs[0], instruction.inputs[0], instruction.inputs[-1]
@@ -190,6 +203,30 @@ def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> l
         if same and may_be_faster(x.shape[-1], y.shape[-1], y.dtype, True):
             found.append(instruction)
     return found
+
+
+def _spreads_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
+    """The gradients of pooling before the loop that only the loop uses, if a kernel can process images in parts."""
+    elsewhere = _uses_outside(parts)
+    return [
+        one
+        for one in parts.prologue
+        if is_spread(one)
+        and one.outputs[0] in loads
+        and one.outputs[0] not in elsewhere
+        and parts.fixed.isdisjoint(values_in(one))
+        and obstacle_to_parts(one) is None
+    ]
+
+
+def _pools_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """The pooling after the loop of Values that the loop computes, if a kernel can process images in parts."""
+    computed = results_of(*instructions)
+    return [
+        one
+        for one in parts.epilogue
+        if is_reduction_of_windows(one) and one.inputs[0] in computed and obstacle_to_parts(one) is None
+    ]
 
 
 # --- Legality ---------------------------------------------------------------------------------------------------------

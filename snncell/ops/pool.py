@@ -22,17 +22,26 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
+from snncell.compiler.ir.windows import WindowOperation
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import pooling
 from snncell.kernels.conv import im2col
 from snncell.kernels.cuda import functions, indexing
-from snncell.kernels.pooling import Windows
 from snncell.kernels.space import DEVICE
+from snncell.kernels.windows import (
+    Windows,
+    largest_source,
+    max_source,
+    place_dtype,
+    spread_source,
+    sum_source,
+    unpool_source,
+)
 from snncell.ops import arithmetic, base as new
 from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
 from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.shape import concat, reshape
-from snncell.tape.primitive import Primitive, repeat_over_time, steps_of
+from snncell.tape.primitive import repeat_over_time, steps_of
 from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = [
@@ -45,7 +54,7 @@ Ints = tuple[int, ...]
 # --- Operations -------------------------------------------------------------------------------------------------------
 
 
-class Pooling(Primitive):
+class Pooling(WindowOperation):
     """An operation on each plane of images separately."""
 
     def __init__(self, evaluate: Callable[..., Any], shape_of: Callable[..., Ints], *, multiple: bool = False) -> None:
@@ -54,7 +63,7 @@ class Pooling(Primitive):
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         outputs = [(self.shape_of(*inputs, **attrs), inputs[0].dtype)]
-        return [*outputs, (outputs[0][0], pooling.place_dtype(attrs["windows"]))] if self.multiple else outputs
+        return [*outputs, (outputs[0][0], place_dtype(attrs["windows"]))] if self.multiple else outputs
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """Treat the images of all steps as one batch."""
@@ -81,6 +90,8 @@ _sum_pool = Pooling(pooling.sum_pool, _pool_windows)
 _spread = Pooling(pooling.spread, _image)
 _max_pool.selects = _largest.selects = True
 _sum_pool.additive = _spread.additive = True
+_max_pool.reduces, _largest.reduces, _sum_pool.reduces = max_source, largest_source, sum_source
+_unpool.spreads, _spread.spreads = unpool_source, spread_source
 _unpool.proportional = _pick.proportional = lambda inputs, varying: not varying[1]
 
 
@@ -121,7 +132,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
     places = functions.argmax(view, view.ndim - 1)
-    return indexing.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
+    return indexing.pick(view, places), DEVICE.cast(places, place_dtype(windows))
 
 
 @_largest.def_on_gpu

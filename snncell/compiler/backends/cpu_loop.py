@@ -20,9 +20,11 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.backends.event_products import BOUNDS, Arrays, EventGather, EventScatter
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
+from snncell.compiler.backends.pools import IMPORTS as POOL_IMPORTS, Pools, Spreads, as_pooled, kind_in_pools
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.operations import Sum, is_elementwise
 from snncell.compiler.ir.program import results_of, values_in
+from snncell.compiler.ir.windows import unit_of
 from snncell.compiler.schedule import LoopBackend, LoopResults, LoopSchedule, Phase, Stores, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
@@ -94,38 +96,45 @@ class CPULoop(LoopBackend):
         self.block = block = KernelBlock(self.shapes, self.input_sequences, self.fixed, needs, self.scratch)
         self.scalars = block.scalars
         self._take_products(schedule, block)
+        self._take_pools(schedule)
         self._take_reductions(schedule)
 
         begin, step, move, finish = self._states_and_sums(block)
         step += self.scatter.fetches(self.input_sequences, self.shapes[0], self.backwards)
-        step += self.gather.step(self.backwards)
-        array_of = self.gather.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
+        step += [*self.gather.step(self.backwards), *self.spreads.step()]
+        array_of = self.gather.array_of | self.spreads.array_of
+        array_of |= {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
             begin.append(f"kept{n} = {block.new(value, slices='every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
             array_of[value] = f"k{n}"
         targets = [f"w{n}" for n in range(len(self.carry))]
-        step += block.step(main, array_of, targets, self.sequences, self.summed, self.scatter.near())
-        step += self.scatter.step(self.backwards) + move
-        once, steps = list[str](), list[str]()
-        if self.recompute:
-            # Once per segment (the steps from one checkpoint to the next): load the checkpoint, which is the first
-            # state of the segment, and rematerialise the other states from it.
-            for n, value in enumerate(states):
-                stored = block.part(f"row(p{n}, segment)", value)
-                once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
-            steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
-            array_of = {value: f"k{n}" for n, value in enumerate(states)}
-            steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
+        near = self.scatter.near() | self.pools.places()
+        step += block.step(main, array_of, targets, self.sequences, self.summed, near)
+        step += self.scatter.step(self.backwards) + self.pools.step() + move
+        once, steps = self._recomputed_states(block, recomputed) if self.recompute else ([], [])
         # Read `block.prepare` last, because the code above may add allocations to it.
         bounds = [*BOUNDS, *block.prepare] if self.scatter else self.gather.begin(block.prepare, self.scratch)
-        begin = [*bounds, *begin]
+        begin = [*bounds, *self.spreads.begin(), *self.pools.begin(self.scratch.array), *begin]
         if self.recompute:
             lines = loops.scan_recomputing(begin, once, steps, step, self.backwards, finish)
         else:
             outside = {"around": self.scatter.around(), "after": self.scatter.after()}
             lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
+
+    def _recomputed_states(self, block: KernelBlock, stores: Stores) -> tuple[list[str], list[str]]:
+        """The statements that load the first states of a segment (the steps from one checkpoint to the next) from the
+        checkpoint, and those of a step that rematerialises the next states.
+        """
+        once = []
+        for n, value in enumerate(self.stored):
+            stored = block.part(f"row(p{n}, segment)", value)
+            once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
+        count = len(self.stored)
+        steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(count)]
+        array_of = {value: f"k{n}" for n, value in enumerate(self.stored)}
+        return once, steps + block.step(stores, array_of, [f"l{n}" for n in range(count)], [], [])
 
     def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
         """Choose the products before and after the loop that the kernel may compute."""
@@ -139,6 +148,21 @@ class CPULoop(LoopBackend):
         numbers = {value: (self.input_sequences.index(value), block.of(value)) for value in taken}
         self.gather = EventGather(numbers, by_rows=bool(self.products))
         self.fused: EventGather | EventScatter | None = self.scatter if own else self.gather if numbers else None
+
+    def _take_pools(self, schedule: LoopSchedule) -> None:
+        """Choose the pooling, and the gradients of pooling, that the kernel computes."""
+        plain = not (self.products or self.fused)  # a block is a range of elements
+        spreads = schedule.spreads if plain else []
+        self.spreads = Spreads(spreads, self.input_sequences)
+        # Sums over the elements of a block must have the same bits with and without pooling, so they need equal blocks.
+        sums = any(isinstance(one.op, Sum) for one in schedule.parts.reductions)
+        pools = [one for one in schedule.pools if plain and not sums and one.inputs[0] in self.sequences]
+        while math.lcm(*(unit_of(one).elements for one in pools)) > loops.BLOCK:
+            pools = pools[:-1]
+        others = [one for one in (*schedule.parts.epilogue, *schedule.parts.reductions) if one not in pools]
+        needed = {*schedule.parts.ys, *schedule.parts.sums, *values_in(*others)}
+        self.pools = Pools(pools, self.sequences, needed)
+        self.pooled = [*spreads, *pools]  # the part of `schedule.spreads` and `schedule.pools` that the kernel computes
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
         """Choose the sums over axes that the kernel computes block by block. For the others, which run after the loop,
@@ -212,10 +236,13 @@ class CPULoop(LoopBackend):
             arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
         arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
         arguments += [*self.gather.arguments(), *self.scatter.arguments()]
+        arguments += [*self.spreads.arguments(), *self.pools.arguments()]
         arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.stored)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
-        arguments += [(f"o{n}", rows(value, True)) for n, value in enumerate(self.sequences)]
+        for n, value in enumerate(self.sequences):
+            kind = kind_in_pools(value) if value in self.pools.images else kind_of(value)
+            arguments.append((f"o{n}", (kind, 2, True)))
         arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.totals)]
         for n, (one, _, _) in enumerate(self.reduced):
             arguments += [(f"{name}{n}", number) for name in ("span", "times", "wide", "each")]
@@ -225,8 +252,11 @@ class CPULoop(LoopBackend):
         self.name = f"scan_{self.identifier[:48]}"
         self.signature = tuple(kind for _, kind in arguments)
         more = ROW_IMPORTS if self.products or self.gather or self.scatter else ""
+        functions = [f.source for f in (*self.spreads.functions, *self.pools.functions)]
+        more += POOL_IMPORTS if functions else ""
         head = file_head(instructions, [*others, *self.input_sequences, *self.fixed], self.summed, more) + LEGEND
-        self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
+        functions.append(loops.function(self.name, [name for name, _ in arguments], lines))
+        self.source = "\n\n".join([head, *functions])
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
         self.cost = sum(self.widths)  # the time of a step for a unit, in elementwise operations
@@ -248,6 +278,9 @@ class CPULoop(LoopBackend):
             shape = fused.block(known, self.units, self._block, by_threads=not self.reduced)
             block, blocks, added = shape[0], fused.blocks(shape, self.units), fused.additions(known)
             operands, grads, near = fused.operands(known, shape)
+        more, pooled = self.pools.operands(steps)
+        operands += [*self._spread_operands(known, steps), *more]
+        near |= {value: np.zeros((1, 1), kind_of(value).dtype) for value in self.pools.near}  # placeholders
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
             both = self._empty(after, steps + 1)
@@ -255,21 +288,14 @@ class CPULoop(LoopBackend):
             ys[before], ys[after] = (both[1:], both[:-1]) if self.backwards else (both[:-1], both[1:])
         sums = [self._empty(value) for value in self.totals]
         stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
-        arguments: list[Any] = [steps, self.units, block, self.every]
-        for width, sizes in zip(self.widths, self.block.sizes, strict=True):
-            arguments += [width, *sizes]
-        for value in self.carry:
-            arguments += flat_array(array_to_compute(value, known))
-        for value in self.input_sequences:
-            arguments += rows_array(self._expanded(value, array_to_compute(value, known), steps), steps)
-        for value in self.fixed:
-            arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
-        arguments += operands
+        arguments = [steps, self.units, block, self.every, *self._inputs(known, steps), *operands]
         checkpoints = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
         arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in checkpoints]
         parts = self._parts(blocks if self.units else 0)
         if self.units:
             results = [near[value] if value in near else ys[value] for value in self.sequences]
+            for n in self.pools.images.values():
+                results[n] = as_pooled(results[n])
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])
             work = steps * self.units * self.cost + added // PRODUCTS_PER_ELEMENT
@@ -279,10 +305,33 @@ class CPULoop(LoopBackend):
         totals |= self._sums_of_blocks(parts, block)
         return (
             [array_to_store(value, x) for value, x in zip(self.carry, last, strict=True)],
-            {value: array_to_store(value, y, steps) for value, y in ys.items()},
+            {value: array_to_store(value, y, steps) for value, y in (ys | pooled).items()},
             totals | grads,
             [array_to_store(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
+
+    def _inputs(self, known: dict[Value, Any], steps: int) -> list[Any]:
+        """The kernel's arguments for sizes, states, sequences and loop-invariant operands."""
+        arguments: list[Any] = []
+        for width, sizes in zip(self.widths, self.block.sizes, strict=True):
+            arguments += [width, *sizes]
+        for value in self.carry:
+            arguments += flat_array(array_to_compute(value, known))
+        for value in self.input_sequences:
+            source = self.spreads.source_of.get(value, value)
+            arguments += rows_array(self._expanded(source, array_to_compute(source, known), steps), steps)
+        for value in self.fixed:
+            arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
+        return arguments
+
+    def _spread_operands(self, known: dict[Value, Any], steps: int) -> list[Any]:
+        """The values of `self.spreads.arguments()`."""
+        arguments: list[Any] = []
+        for function in self.spreads.functions:
+            arguments += function.numbers.values()
+            for places in function.instruction.inputs[1:]:
+                arguments += rows_array(known[places], steps)
+        return arguments
 
     def _parts(self, blocks: int) -> list[Any]:
         """The kernel's arguments for sums over axes: for each sum, four lengths, and an array of results."""
@@ -329,6 +378,8 @@ class CPULoop(LoopBackend):
             most = loops.BLOCK // max(1, *self.widths) // GROUP
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
         block = loops.block_of(self.units)
+        if self.pools.functions:
+            return max(1, block // self.pools.unit) * self.pools.unit
         if self.recompute:
             size = self.every * sum(value.dtype.itemsize for value in self.stored)  # of a unit's states, in bytes
             block = min(block, max(loops.LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(size, 1)))

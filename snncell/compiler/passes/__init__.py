@@ -14,6 +14,7 @@ from snncell.compiler.ir.program import Body, LoopParts, Program, Step
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, reduce_in_loops
 from snncell.compiler.passes.loop_bodies import hoist, rematerialise
 from snncell.compiler.passes.narrow import narrow_to_bytes
+from snncell.compiler.passes.pool_in_loops import pool_in_loops
 from snncell.compiler.passes.products import make_contiguous, multiply_in_loops, share_event_lists
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.separate_steps import separate_steps
@@ -77,6 +78,12 @@ PROGRAM_PASSES = (
         narrow_to_bytes,
         "event lists are shared; fusion of the elementwise users of loops is complete",
         "whole numbers up to 255 are bytes if all of their users can read bytes",
+        (HOST,),
+    ),
+    Pass(
+        pool_in_loops,
+        "spikes are bytes where possible; fusion of the other users and producers of loops is complete",
+        "where it is legal, loops pool their results, and contain the gradients of pooling that only they use",
         (HOST,),
     ),
     Pass(

@@ -20,6 +20,7 @@ from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.backends.event_products import events_by_column, gather_rows
 from snncell.compiler.ir.operations import Elementwise, Reduction, Reshape, is_elementwise
 from snncell.compiler.ir.program import Loop, LoopParts, Program, operations_in, outside_of, values_in, with_inputs
+from snncell.compiler.ir.windows import WindowOperation, obstacle_to_parts
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule import LoopBackend, LoopResults, LoopSchedule, is_on_sums, obstacle
@@ -218,7 +219,8 @@ class LoopRun:
     def run_steps(self, loop: LoopKernel) -> tuple[Any, ...]:
         """The outputs of a loop: last states, sequences, sums and checkpoints."""
         schedule = self.schedule
-        self._run_over_time(schedule.prologue)
+        own = pooled_by(loop)
+        self._run_over_time([*schedule.prologue, *(one for one in schedule.spreads if one not in own)])
         for instruction in schedule.products:
             rows = gather_rows(instruction, self.known) if gathers(loop, instruction) else None
             if rows is None:
@@ -234,7 +236,7 @@ class LoopRun:
             self.known = {value: DEVICE.require(array, who) for value, array in self.known.items()}
         last, sequences, self.totals, stored = loop.run(self.known, self.varying, self.steps)
         self._add_sequences(sequences)
-        self._run_over_time(schedule.parts.epilogue)
+        self._run_over_time([one for one in schedule.parts.epilogue if one not in own])
         return (*last, *self._results(), *stored)
 
     def _add_sequences(self, sequences: dict[Value, Any]) -> None:
@@ -291,6 +293,11 @@ def gathers(loop: LoopKernel, instruction: Instruction) -> bool:
 def adds_up(loop: LoopKernel, instruction: Instruction) -> bool:
     """True for a product after the loop that the loop's kernel may scatter itself."""
     return isinstance(loop, CPULoop) and instruction in loop.scatter
+
+
+def pooled_by(loop: LoopKernel) -> Sequence[Instruction]:
+    """The pooling, and the gradients of pooling, that the loop's kernel computes."""
+    return loop.pooled if isinstance(loop, CPULoop) else ()
 
 
 def _evaluate(instruction: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
@@ -450,3 +457,19 @@ class Lowered:
         if self.has_loop:
             return run.run_steps(self.loop_in(run.space))
         return run.run_at_once(self.plan_in(run.space, steps))
+
+    def obstacles_to_pooling(self, space: Space) -> list[tuple[Instruction, str]]:
+        """The pooling of each step, and its gradient, that the loop's kernel does not compute, each with the reason."""
+        schedule, own = self.schedule, pooled_by(self.loop_in(space))
+        found = []
+        for one in (*schedule.prologue, *schedule.spreads, *schedule.parts.epilogue):
+            if one in own or not isinstance(one.op, WindowOperation):
+                continue
+            if self.reason is not None or space is not HOST:
+                reason = "the loop is not a single kernel on the CPU"
+            elif one in schedule.spreads or one in schedule.pools:
+                reason = "the kernel also multiplies, or sums over neurons, in blocks that are not rows of windows"
+            else:
+                reason = obstacle_to_parts(one) or "the kernel does not compute its operand, or others read its result"
+            found.append((one, reason))
+        return found
