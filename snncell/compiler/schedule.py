@@ -95,14 +95,12 @@ def schedule(loop: Loop) -> LoopSchedule:
     # Once each, because a backward step and its forward step may share instructions.
     prologue = list(dict.fromkeys(one for part in (parts, *recomputed) for one in part.prologue))
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
-    again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    again = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     own = [*carry, *states]  # the states of the forward step are no operands, because the kernel rematerialises them
     # Separately for the backward and the forward step, because one of them may compute a Value in the loop that the
     # other one loads from before the loop.
-    loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
-    loads = list(dict.fromkeys(loads))
-    products = [] if recompute else _products_for(parts, loads)
-    spreads = [] if recompute else _spreads_for(parts, loads)
+    loads = list(dict.fromkeys([*outside_of(instructions, results, own), *outside_of(*again, own)]))
+    products, spreads = ([], []) if recompute else (_products_for(parts, loads), _spreads_for(parts, loads))
     prologue = [instruction for instruction in prologue if instruction not in (*products, *spreads)]
     return LoopSchedule(
         who=loop.who,
