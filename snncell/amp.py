@@ -146,7 +146,7 @@ class LossScaler(Cell):
 
 
 class StaticLossScaler(LossScaler):
-    """A constant loss scale; see `LossScaler` for its value.
+    """A constant loss scale. You should take a power of two, because scaling is then exact.
 
     Example:
         >>> scaler = snncell.amp.StaticLossScaler(1024.0)
