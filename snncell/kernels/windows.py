@@ -1,10 +1,10 @@
 """Windows of images, and the source text of functions that pool them, for windows of constant size.
 
 A unit is a plane, the image of one channel. Padding is never stored: along outer axes, a row of neutral elements
-replaces a row of padding. Along the last axis, the windows from `low` to `high` are inside of the image, and the others
-check bounds. Windows inside are unrolled and computed LANES at a time into a stack array, so that LLVM knows that
-nothing aliases, and uses vector registers. The last LANES windows of a row overlap the previous ones, instead of a
-remainder loop, which would dominate for small images.
+replaces a row of padding. Along the last axis, the windows from `low` to `high` are inside of the image, and the other
+windows check bounds. Windows inside are unrolled, and LANES of them are computed at a time into a stack array, so that
+LLVM knows that no arrays overlap, and uses vector registers. The last LANES windows of a row may overlap the previous
+ones. A loop over the remaining windows instead would take most of the time for small images.
 
 In generated code `n0`, ... are the lengths of an image, and `m0`, ... the numbers of windows along each axis. `p0`, ...
 (along the last axis `q`) are the indices of a window, `i0`, ... a position in it, and `r0`, ... that in the image.
@@ -53,7 +53,7 @@ class Windows(NamedTuple):
         return tuple((n + sum(pad) - (k - 1) * d - 1) // s + 1 for n, k, s, d, pad in axes)
 
     def with_last_part(self, lengths: Sequence[int]) -> Windows:
-        """Windows for `ceil_mode`, with more padding: one more along each axis where the last window ends too early.
+        """Windows for `ceil_mode`, with more padding: one more window along each axis where the last ends too early.
 
         It ends too early if elements of the image or of the padding remain after it. The additional window is left out
         if it would begin after the image.
@@ -152,7 +152,7 @@ MAX = Joined(
     {"v": "row_best", "at": "row_found"},
     {"out": "best", "places": "found"},
 )
-# NumPy's order of complex numbers: one with NaN in either part is not less than or equal to anything.
+# NumPy's order of complex numbers: a number with NaN in either part is not less than or equal to any number.
 COMPLEX_MAX = MAX._replace(
     join=[
         MAX.join[0],
@@ -180,7 +180,7 @@ def sums(divisor: int) -> Joined:
 def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> str:
     """Source that reduces each window: `name(start, stop, n..., m..., low, high, x, nothing, *results)`.
     If `lanes` is not 0, there must be at least that many windows from `low` to `high`. `nothing` is a row of neutral
-    elements, in the place of a row of padding.
+    elements, which replaces a row of padding.
     """
     last = len(windows.size) - 1
     window = f"(plane * {_product('m', last)} + {place_in('p', 'm', last)}) * m{last}"
@@ -256,8 +256,8 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
 def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
     """Source that writes each element of an image once.
 
-    With a `divisor`, each element gets the value of its window, divided by this number. Without, only the element at
-    the position that `places` has for the window gets the value. All other elements get 0.
+    With a `divisor`, each element gets the value of its window, divided by this number. Without a divisor, only the
+    element at the position in `places` gets the value of the window. All other elements get 0.
     The arguments are `(start, stop, n..., m..., low, high, x, places, out)`, without `places` if there is a divisor.
     """
     last = len(windows.size) - 1
