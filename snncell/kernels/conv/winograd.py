@@ -227,7 +227,7 @@ def correlate(x: Any, weights: Any, order: WeightOrder, out: Any, shape: Shape) 
     found = _correlation(shape, order, out.shape[2:], dtype, x.dtype)
     plan = found.plan
     packed, windows = empty((plan.blocks, plan.partial), dtype), empty((found.units, found.windows), dtype)
-    found.pack(found.units, int(packed.size > 1 << 16), flat(weights), found.places, packed, windows, found.geometry)
+    found.pack(found.units, int(packed.size > 1 << 18), flat(weights), found.places, packed, windows, found.geometry)
     operands = flat(x), packed, plan.offsets, out.reshape(-1)
     memory = plan.memory(x, dtype, WIDE // dtype.itemsize)
     run_in_parts(found.multiply, plan.units, plan.work, operands, memory, plan.geometry)
