@@ -278,7 +278,7 @@ class CPULoop(LoopBackend):
             shape = fused.block(known, self.units, self._block, by_threads=not self.reduced)
             block, blocks, added = shape[0], fused.blocks(shape, self.units), fused.additions(known)
             operands, grads, near = fused.operands(known, shape)
-        more, pooled = self.pools.operands(steps)
+        more, pooled = self.pools.operands(steps) if self.pools.functions else ([], {})
         operands += [*self._spread_operands(known, steps), *more]
         near |= {value: np.zeros((1, 1), kind_of(value).dtype) for value in self.pools.near}  # placeholders
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
