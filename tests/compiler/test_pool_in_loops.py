@@ -156,6 +156,17 @@ def test_random_nets_have_the_same_bits(seed: int) -> None:
     assert_same_bits(loss_of(net, seed % 4 == 3), *drive((steps, batch, channels, *lengths), dtype, seed))
 
 
+def test_a_state_that_is_pooled_is_kept_for_the_backward_pass() -> None:
+    def net(x: Tensor) -> Tensor:
+        def step(v: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
+            h = ops.tanh(v) * v * 0.5 + now
+            return h, h  # the backward pass needs `v`, which is in the array of `h`
+
+        return pool_of("max", (2, 2))(ops.scan(step, ops.zeros_like(x[0]), x)[1])
+
+    assert_same_bits(loss_of(net), *drive(EVEN))
+
+
 # --- What is fused, and why not ---------------------------------------------------------------------------------------
 
 

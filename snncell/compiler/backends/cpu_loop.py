@@ -160,7 +160,8 @@ class CPULoop(LoopBackend):
         while math.lcm(*(unit_of(one).elements for one in pools)) > loops.BLOCK:
             pools = pools[:-1]
         others = [one for one in (*schedule.parts.epilogue, *schedule.parts.reductions) if one not in pools]
-        needed = {*schedule.parts.ys, *schedule.parts.sums, *values_in(*others)}
+        # A state after the step may share its array with the sequence of the state before the step.
+        needed = {*schedule.parts.ys, *schedule.parts.sums, *values_in(*others), *self.shifted.values()}
         self.pools = Pools(pools, self.sequences, needed)
         self.pooled = [*spreads, *pools]  # the part of `schedule.spreads` and `schedule.pools` that the kernel computes
 
