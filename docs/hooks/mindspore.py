@@ -179,7 +179,8 @@ def _() -> None:
     "names",
     "`ms.save_checkpoint`, `ms.load_checkpoint`, `ms.load_param_into_net`",
     "the same",
-    "files are safetensors; keys are attribute paths from the saved Cell, so you can wrap it in another Cell later",
+    "files are safetensors; keys are attribute paths that begin at the saved Cell, so they stay the same "
+    "if you later wrap this Cell in another one",
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -530,9 +531,9 @@ def _() -> None:
 
 @row(
     "reverses",
-    "`(grads, {parameter: gradient})` in another order",
-    "assigned by order",
-    "assigned by key; an extra or a missing key is a `BpropError`",
+    "`(grads, {parameter: gradient})`, if the dict has another order than the Parameters",
+    "gradients are assigned by order",
+    "gradients are assigned by key; an extra or a missing key is a `BpropError`",
 )
 def _() -> None:
     def construct(self: Any, x: Tensor) -> Tensor:
@@ -574,7 +575,7 @@ def _() -> None:
 @row(
     "reverses",
     "`dout` of outputs in nested tuples, or in a tuple of one",
-    "flat, or bare",
+    "a flat tuple instead of nested ones; a bare Tensor instead of a tuple of one",
     "the same nesting as the output",
 )
 def _() -> None:
@@ -589,7 +590,12 @@ def _() -> None:
     assert isinstance(seen[0], tuple) and len(seen[0]) == 1 and len(seen[0][0]) == 2
 
 
-@row("reverses", "an input that is not a Tensor", "its entry can be anything", "`None` or a zero, else `BpropError`")
+@row(
+    "reverses",
+    "the gradient that `bprop` returns for an input that is not a Tensor",
+    "can be anything",
+    "must be `None` or a zero, else `BpropError`",
+)
 def _() -> None:
     def construct(self: Any, x: Tensor, n: int) -> Tensor:
         return x * n
@@ -619,7 +625,7 @@ def _() -> None:
     "reverses",
     "`bprop_debug = True`",
     "checks nothing, or fails",
-    "compares the values at every call",
+    "in each backward pass, compares the gradients with those of `construct`, or of `primitive` if it exists",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 3,), lambda self, x: x * 2, bprop_debug=True)
@@ -691,8 +697,8 @@ def _() -> None:
 @row(
     "gradients",
     "`jvp` through a Cell with a `bprop`",
-    "the backward pass of the backward pass",
-    "the transpose of the `bprop`, consistent with `grad`",
+    "differentiates the `bprop` by a second backward pass",
+    "the transpose of the `bprop`, which is a linear function of `dout`; so `jvp` and `grad` use the same derivative",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
@@ -764,7 +770,7 @@ def _() -> None:
     "parameters",
     "a Cell is wrapped in another",
     "its Parameters are renamed, and an older checkpoint loads nothing",
-    "they are renamed too, but checkpoints hold the paths from the saved Cell, so old ones still load",
+    "they are renamed too, but the keys of a checkpoint begin at the saved Cell, so old checkpoints still load",
 )
 def _() -> None:
     net = nn.Dense(2, 3)
@@ -776,7 +782,12 @@ def _() -> None:
         assert ms.load_param_into_net(net, ms.load_checkpoint(file)) == ([], [])
 
 
-@row("parameters", "`set_data` with another shape", "accepted, and shared", "`ValueError`; values are copied")
+@row(
+    "parameters",
+    "`set_data` with another shape",
+    "is accepted, and the Parameter shares the memory of the new value",
+    "`ValueError`; for the same shape, the new value is copied",
+)
 def _() -> None:
     p = Parameter(Tensor([1.0, 2.0]), name="p")
     refused(ValueError, "shape", lambda: p.set_data(Tensor([1.0, 2.0, 3.0])))
@@ -891,8 +902,8 @@ def _() -> None:
 @row(
     "parameters",
     "a Cell or a Parameter that several Cells share",
-    "named after the last one",
-    "named after the first one; when the first one removes it, after the next",
+    "the last of these Cells names it",
+    "the first of these Cells names it; if that Cell removes it, the next one does",
 )
 def _() -> None:
     shared, net = nn.Dense(2, 2, has_bias=False), nn.Cell()
@@ -906,7 +917,7 @@ def _() -> None:
     "parameters",
     "a slice of a container, or a second container of the same Cells",
     "renames their Parameters",
-    "does not rename them; its own paths begin at 0",
+    "does not rename them; only the paths in the slice or the second container begin at 0",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2, has_bias=False), nn.Dense(2, 2, has_bias=False))

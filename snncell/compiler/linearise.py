@@ -38,11 +38,13 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body. Its states are gradients of states, its last sequences and constants of outputs."""
+    """The backward step of a body. Its states are the gradients of the body's states. Its last sequences are the
+    gradients of the body's outputs; the gradients of sums over time are constants.
+    """
 
     body: Body
     float_states: list[int]  # the numbers of the forward states that have a gradient
-    seeded: list[int]  # the numbers of the forward outputs that have a gradient, without states
+    seeded: list[int]  # the numbers of the forward outputs that have a gradient, except states
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
     noted: NotedResults  # its last results: Tensors that monitors note in it (`tape/hooks.py`)
 

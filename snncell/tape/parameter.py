@@ -26,7 +26,7 @@ class Owner(NamedTuple):
 
     cell: weakref.ref[Any]
     label: str  # the name in error messages, such as "Dense.weight"
-    key: str  # the attribute's name; for an item of a list followed by ".position"
+    key: str  # the attribute's name; an item of a list has ".position" after it, such as "layers.0"
 
 
 class Home:
@@ -93,7 +93,7 @@ class Parameter(Tensor):
     inited_param = None
     _number = 0  # the number in "Parameter#1", assigned when the name is first read
     _source: Entry | None = None  # its tape entry, kept while it is frozen
-    follows = False  # whether its value moves to the device of Programs that read it, like the random state
+    follows = False  # whether its value moves to the device of each Program that reads it; True for the random state
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Parameter(Tensor):
         return self.write_of(move_to_space(self._data, space_by_name(device, "Parameter.move")))
 
     def assign(self, value: Tensor, what: str = "assign") -> None:
-        """Replace the value: now, or in a trace when the Program runs."""
+        """Replace the value now. During a trace, nothing is replaced; each run of the Program replaces it."""
         assign_all([(self, value)], what)
 
     def refuse(self, value: Tensor, what: str) -> None:
@@ -318,7 +318,7 @@ class Parameter(Tensor):
 
 
 class ParameterTuple(tuple[Parameter, ...]):
-    """A tuple of Parameters; a ParameterError for another element, or for two with the same name."""
+    """A tuple of Parameters. Raises: ParameterError if an element is not a Parameter, or if two have the same name."""
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
@@ -341,7 +341,7 @@ class ParameterTuple(tuple[Parameter, ...]):
 
 
 def _as_arrays(index: Any) -> Any:
-    """Convert the Tensors in an index, masks and positions, to NumPy arrays."""
+    """Convert Tensors in an index to NumPy arrays. They are masks or positions."""
     if isinstance(index, tuple):
         return tuple(_as_arrays(part) for part in index)
     return index.asnumpy() if isinstance(index, Tensor) else index
@@ -350,15 +350,15 @@ def _as_arrays(index: Any) -> Any:
 def commit(writes: Sequence[Write]) -> None:
     """Write several Parameters atomically: an interruption comes before or after all of them."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if RECORDING.undo is not None:  # after an interruption here, undoing writes the same values again: harmless
+    if RECORDING.undo is not None:  # an interruption here is harmless: `undo` then writes the present values
         RECORDING.undo.note(before)
     write(writes)
 
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
     """Assign to several Parameters. If one of the values does not fit, none is assigned. Errors name `what`, the
-    caller. Each value is projected into the range of its Parameter, unless all are `in_range`. If a range ends at
-    another Parameter of the pairs, the new value of that Parameter is the end.
+    caller. Each value is projected into the range of its Parameter, unless all are `in_range`. The end of a range can
+    be another Parameter. If `pairs` contain this Parameter too, its new value is the end.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)

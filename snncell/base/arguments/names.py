@@ -1,8 +1,8 @@
-"""Missing names: errors that suggest the right name for a module, a Tensor or a Cell.
+"""Missing names: errors that suggest another name if a module, a Tensor or a Cell does not have one.
 
-MindSpore's path of a module, for example `snncell.common.tensor`, imports the module of snncell with these names. If a
-name is missing, as in `from snncell.nn import Module`, Python searches for a module of that name. Our finder then
-raises an error that names the equivalent in snncell.
+Some modules have another path in MindSpore. For example, the import of `snncell.common.tensor` gives our module
+`snncell.tape.tensor`. If a name is missing, as in `from snncell.nn import Module`, Python searches for a module of that
+name. Our finder then raises an error that names the equivalent in snncell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The end of an error about a missing name: its equivalent in `table`, or `before` and the nearest of `own`."""
+    """The end of an error about a missing name: the equivalent in `table`, or else the most similar of the `own` names,
+    with the text `before` in front, such as "nn.".
+    """
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; use {translation}."
     near = nearest(name, (one for one in own if not one.startswith("_")))
@@ -70,7 +72,7 @@ def missing_of_cell(cell: Any, name: str) -> Any:
 def _refuse_attribute(kind: type, owner: Any, name: str, table: dict[str, str], own: Sequence[str]) -> None:
     attribute = inspect.getattr_static(kind, name, None)
     if isinstance(attribute, property) and attribute.fget is not None:
-        attribute.fget(owner)  # raises again the AttributeError for which Python has called `__getattr__`
+        attribute.fget(owner)  # Python calls `__getattr__` if a property raises AttributeError; this raises it again
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
     raise MissingNameError(text, lambda: suggest_name(name, table, (*own, *dir(kind)), "."))
 
@@ -81,7 +83,7 @@ class Elsewhere(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module with another path in snncell; an error for a name with an equivalent in snncell."""
+        """Return the spec of a module for a path of MindSpore. Raise an error for a name that has an equivalent."""
         parent, _, name = fullname.rpartition(".")
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
@@ -92,13 +94,13 @@ class Elsewhere(MetaPathFinder, Loader):
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module with those names; its original spec is saved in this one."""
+        """Import our module for the path in `spec`. Save its own spec in `spec`, because Python replaces it next."""
         module = importlib.import_module(PATHS[spec.name])
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's original spec, which Python has replaced; there is nothing to execute."""
+        """Restore the module's own spec. The module has been executed already."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
@@ -112,8 +114,9 @@ def install() -> None:
 def export(namespace: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
-    The docstring is the overview that `help` shows first, because `help` repeats the methods of `Cell` for each class.
-    `namespace` is the package's globals(). Call this before `guard`, which changes the functions' `__module__`.
+    `help` shows the docstring first. You need it as an overview, because after it `help` repeats all methods of `Cell`
+    for each class. `namespace` is the package's globals(). Call this before `guard`, which changes the functions'
+    `__module__`.
     """
     names = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted(names)

@@ -21,7 +21,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 
 ONE = -1  # the key of the constant term of a linear form
-Form: TypeAlias = dict[int, Any]  # the coefficients of states, Tensors; states with the coefficient 0 are left out
+Form: TypeAlias = dict[int, Any]  # for each state its coefficient, a Tensor; without the states of coefficient 0
 
 NEAR = 0.1  # up to this difference, the Taylor series of (exp(d) - 1) / d is used
 LARGEST = 700.0  # the largest exponent, so that a state that grows without limit does not become inf or NaN
@@ -135,7 +135,9 @@ def course(slopes: Sequence[Form], form: Form, y: Sequence[Tensor]) -> tuple[Any
 
 
 def value_of(form: Form, y: Sequence[Any], constant: bool = True) -> Any:
-    """The value of a linear form of the states, or without its constant of their derivatives; None stands for 0."""
+    """The value of a linear form for the states `y`. If `y` are derivatives of the states, `constant` must be False, so
+    that the constant term is left out. None stands for 0.
+    """
     total = form.get(ONE) if constant else None
     for place, x in form.items():
         if place != ONE and y[place] is not None:
@@ -144,9 +146,10 @@ def value_of(form: Form, y: Sequence[Any], constant: bool = True) -> Any:
 
 
 def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> Any:
-    """The time until the slope of a linear form is 0; 0, negative or NaN if this never occurs. None for a slope that
-    does not change its sign. The slope is a sum of two exponentials with the rates a and b. From its present value u
-    and derivative w, exp((a - b) s) = 1 + x with x = (b - a) u / (w - b u).
+    """The time s until the slope of a linear form is 0. If the slope is never 0 in the future, s is 0, negative or NaN;
+    if it has at most one exponential, and so no change of sign, the result is None. Otherwise the slope is a sum of two
+    exponentials with the rates a and b. Its value u and its derivative w now give exp((a - b) s) = 1 + x, where
+    x = (b - a) u / (w - b u).
     """
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])
     modes = [place for place in places if place != ONE and slopes[place]]

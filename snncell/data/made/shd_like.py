@@ -160,7 +160,7 @@ def write_shd_like(
         h5py = import_once("h5py")
     except ImportError:
         raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]".') from None
-    part = f"{os.fspath(path)}.part"  # a new file, because HDF5 refuses to write to one that a data set has open
+    part = f"{os.fspath(path)}.part"  # a new file, because HDF5 cannot replace a file that `data.SHD` reads
     try:
         with h5py.File(part, "w") as file:
             _write(file, made, h5py.vlen_dtype)
@@ -207,7 +207,9 @@ def _vocabulary(rng: np.random.Generator, classes: int, channels: int) -> Vocabu
 
 
 def _orders(rng: np.random.Generator, classes: int) -> Array:
-    """Distinct orders of the sounds, (classes, SOUNDS), that agree in as few positions as possible."""
+    """Distinct orders of the sounds, (classes, SOUNDS). Two orders agree in at most 2 positions. If this gives too
+    few orders, they can agree in 3 positions, or if necessary in any number.
+    """
     there = rng.permutation(np.array(list(permutations(range(SOUNDS)))))
     for places in (2, 3, SOUNDS):
         chosen = there[:1]

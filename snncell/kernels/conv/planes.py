@@ -1,4 +1,4 @@
-"""Planes for direct convolutions, padded copies of the channels of images: their layouts and costs."""
+"""Layouts and costs of planes. A plane is a padded copy of one channel of an image, for direct convolutions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def fill_planes(
 ) -> None:  # fmt: skip
     """Copy `channels` of (height, width) of some images into padded planes.
 
-    The first image starts at `source[first]`, and each next one `between` elements later. `views` has the `by_rows`
-    numbers p and then the `by_columns` numbers q. Each pair (p, q) is a plane: its element (i, j) is element (i down +
-    p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in `target`, with zeros after
-    the rows of the last image. The first `skipped` rows of the images are left out. `lines` has memory for a channel of
-    an image of bytes.
+    The first image starts at `source[first]`, and each next one `between` elements later. `views` contains origins in
+    the image: first `by_rows` rows p, then `by_columns` columns q. Each pair (p, q) gives a plane, with element (i down
+    + p, j across + q) of the image at (i, j), or 0 outside of the image. Planes are `apart` elements apart in `target`,
+    with zeros after the rows of the last image. The first `skipped` rows of the images are left out. If the images are
+    bytes, `lines` is memory for one channel, converted to floats.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
-        # Before the copies, because this also clears the start of the next plane. The zeros are needed because vectors
-        # read past the last row, and rows share their padding.
+        # Clear the end of each plane before the copies, because `zero` may also clear the start of the next plane. The
+        # zeros are needed because vectors read past the last row, and rows share their padding.
         zero(tail(target, plane * apart + images * area), apart - images * area)
     top, last = least(views[0], views[by_rows - 1]), views[0] if views[0] > views[by_rows - 1] else views[by_rows - 1]
     begin = skipped + top if skipped + top > 0 else 0
@@ -71,7 +71,7 @@ def fill_plane(
         return
     for i in range(rows):
         place, y = i * pitch, i * down + top
-        # In ascending order, so that the next store overwrites the elements that a vector stores past an end.
+        # Store in ascending order. A vector can store a few elements too many, and the next store overwrites these.
         if y < 0 or y >= height or high <= low:
             zero(tail(target, place), pitch)
         elif across == 1:
@@ -141,7 +141,7 @@ class Axis(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of a correlation: `images`, each with `groups` of `channels` inputs and `outputs` results."""
+    """The shape of a correlation. In each image and group, `outputs` results are computed from `channels` channels."""
 
     images: int
     groups: int
@@ -156,7 +156,9 @@ class Shape(NamedTuple):
 
 
 class WeightOrder(NamedTuple):
-    """Weight k of channel c, for row r of group g, is element g group + r row + c channel + taps[k]."""
+    """The steps in an array of weights. For output r and channel c in group g, and element k of the window, the weight
+    has the index `g * group + r * row + c * channel + taps[k]`.
+    """
 
     row: int
     group: int
@@ -172,12 +174,12 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    scratch: Ints  # the number of elements in each scratch array of a part but the last
+    scratch: Ints  # elements per part in the scratch arrays, except in the last array (see `memory`)
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 
     def memory(self, x: Any, dtype: Any, channels: int = 1) -> list[tuple[int, Any]]:
-        """The size and dtype of each scratch array; the last one is for `channels` of bytes, as floats."""
+        """The size and dtype of each scratch array. The last one is for `channels` channels, converted from bytes."""
         return [(size, dtype) for size in (*self.scratch, 1 if x.dtype == dtype else channels * math.prod(x.shape[2:]))]
 
 
@@ -303,7 +305,7 @@ def two(values: Ints, filler: int) -> Ints:
 
 
 def sizes_of(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
-    """The sizes of a convolution of images of a shape, extended to two axes."""
+    """The sizes of a convolution, extended to two axes; `images` is the shape of the images."""
     return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
 
 

@@ -29,7 +29,7 @@ from snncell.kernels.intrinsics import builtins
 from snncell.kernels.numba import files, policy, store
 from snncell.kernels.numba.native import SHARED, Code, Linked, link
 
-# Modules whose functions kernels import; `library_digest` covers them.
+# The modules from which kernels import functions; `library_digest` covers these modules.
 LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms", "conv.taps"))
 # Numba settings that change the generated code, in addition to Numba's version and the processor.
 _SETTINGS = (
@@ -97,7 +97,7 @@ def load_or_make(
         suffix: the ending of the code file.
         facts: everything that the code depends on: the digest of the source, the machine, the compiler.
         load: makes a kernel from the content of the code file, or returns None if the code cannot run here.
-        make: compiles; returns the content of the code file, or None if it must not be stored, and the kernel.
+        make: compiles; returns a pair: the content of the code file (None if it must not be stored) and the kernel.
     """
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
@@ -145,7 +145,7 @@ def source_of(kernel: Callable[..., Any], **given: Any) -> str:
 
     A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
     so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
-    A `functools.partial` becomes an assignment of its call, so that the kernel uses the result.
+    For a `functools.partial`, the source calls the function and assigns the result to the name.
     """
     text = _Source(given)
     text.add(kernel)
@@ -273,7 +273,7 @@ def _machine() -> tuple[Any, ...]:
 
 # --- Progress of compilation: the kernel that is being compiled, and how many are left --------------------------------
 
-# The compiler announces kernels that it knows in advance by `expect_kernels`. Others are added when they begin. For
+# If the compiler knows kernels in advance, it announces them by `expect_kernels`. Others are added when they begin. For
 # example, the kernel of a sparse product depends on the number of spikes, which is known only at run time.
 
 # A callback (number of the kernel from 1 on, number of all kernels, True if another process compiles it).

@@ -189,7 +189,9 @@ class _RecurrentNetwork(Cell):
     has_bias: bool = HAS_BIAS
     batch_first: bool = field(False, meaning="whether inputs and outputs, but not states, are (B, T, ...)")
     dropout: Probability = field(0.0, meaning="probability of dropping an element between two layers in training")
-    bidirectional: bool = field(False, meaning="whether to concatenate the outputs of a network backwards in time")
+    bidirectional: bool = field(
+        False, meaning="whether to run a second network backwards in time, and concatenate the outputs"
+    )
     dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:
@@ -263,7 +265,7 @@ class _RecurrentNetwork(Cell):
         return last, out
 
     def _states(self, x: Tensor, hx: Any) -> States:
-        """The initial states, each (layers and directions, B, H)."""
+        """The initial states, each (layers * directions, B, H)."""
         count = self.equations.states
         shape = (self.num_layers * (1 + self.bidirectional), x.shape[1], self.hidden_size)
         if hx is None:
@@ -275,7 +277,7 @@ class _RecurrentNetwork(Cell):
             names = "the pair (h, c), each" if count == 2 else "of shape"
             came = ", ".join(str(tuple(state.shape)) for state in given)
             came = came if len(given) == count else f"{len(given)} Tensor(s) of shape {came}"
-            raise ShapeError(f"{self!r}: hx must be {names} (layers and directions, B, H) = {shape}, not {came}.")
+            raise ShapeError(f"{self!r}: hx must be {names} (layers * directions, B, H) = {shape}, not {came}.")
         return given
 
 
@@ -289,7 +291,7 @@ class RNN(_RecurrentNetwork):
     suffix l1, ..., and backward directions l0_reverse, .... All are uniform within +-1 / sqrt(H).
     Inputs:
         x: (T, B, I).
-        hx: the initial state, (layers and directions, B, H); zeros by default.
+        hx: the initial state, (layers * directions, B, H); zeros by default.
         seq_length: integers (B,), the number of steps of each sample, by default T; later outputs are 0.
     Returns: The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
     Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
