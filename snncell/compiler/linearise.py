@@ -46,7 +46,7 @@ class Reverse:
     float_states: list[int]  # the numbers of the forward states that have a gradient
     seeded: list[int]  # the numbers of the forward outputs that have a gradient, except states
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
-    noted: NotedResults  # its last results: Tensors that monitors note in it (`tape/hooks.py`)
+    noted: NotedResults  # Tensors that monitors note in the backward step; they are the end of its results
 
 
 # --- The step ---------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class Reverse:
 def trace_body(
     f: StepFunction, carry: Sequence[Tensor], xs: Sequence[Tensor], backwards: bool, who: str
 ) -> tuple[Body, list[Parameter]]:
-    """Trace `f(carry, xs) -> (carry, ys)`; return the body and the Parameters it writes, which are its last states."""
+    """Trace `f(carry, xs) -> (carry, ys)`. Return the body, and the Parameters that it writes: states after `carry`."""
     carried: list[Parameter] = []
     earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python values by the first trace
     while True:
@@ -208,8 +208,8 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a bprop
-    may call a Cell with another bprop, which only the second-order gradient calls.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a
+    bprop may call a Cell that has a bprop too. Only the second-order gradient calls this one, and it may read a state.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]

@@ -42,7 +42,7 @@ def suggest_in(module: str, name: str) -> str:
     """The end of the error message for a name that a module does not have."""
     table = MODULES.get(module, {})
     own = _names_in(module)
-    if name not in table and plain_name(name) not in map(plain_name, own):  # for example nn.relu is ops.relu
+    if name not in table and plain_name(name) not in map(plain_name, own):  # for example nn.where is ops.where
         homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
@@ -157,8 +157,8 @@ def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) ->
 
 
 def list_public(namespace: dict[str, Any]) -> None:
-    """Let `dir()`, completion and `import *` list only the public names of a module: `__all__`, or else the names that
-    a package imports from snncell, or that a module defines.
+    """Let `dir()`, completion and `import *` list only the public names of a module, which are those in `__all__`. If a
+    package has no `__all__`, they are the names that it imports from snncell; for a module, those that it defines.
     """
     is_package = "__path__" in namespace
     root = __name__.partition(".")[0] if is_package else namespace["__name__"]

@@ -52,7 +52,8 @@ class SHDLike:
         channel = c_mj + s_mj (tau - 1/2) + h + sigma n,             n normal
 
     Here t0 is the beginning of the word (20 to 60 ms) and D its duration (0.42 to 0.98 s). b_m and w_m are the
-    beginning and the length of the sound as fractions of the word; they vary by about 15 % between samples. h is the
+    beginning and the length of the sound as fractions of the word. The lengths vary by about 15 % between samples, and
+    b_m is the sum of the lengths before sound m. c_mj, s_mj and sigma belong to the language (`Vocabulary`). h is the
     shift of one of 12 speakers. Channels beyond the edge are mirrored. Numbers of events are Poisson distributed, with
     means proportional to D w_m and the speaker's loudness. 3 % of the events are noise, uniform in time and channel.
     Sample i depends only on the seeds and i.

@@ -22,10 +22,10 @@ def fill_planes(
     """Copy `channels` of (height, width) of some images into padded planes.
 
     The first image starts at `source[first]`, and each next one `between` elements later. `views` contains origins in
-    the image: first `by_rows` rows p, then `by_columns` columns q. Each pair (p, q) gives a plane, with element (i down
-    + p, j across + q) of the image at (i, j), or 0 outside of the image. Planes are `apart` elements apart in `target`,
-    with zeros after the rows of the last image. The first `skipped` rows of the images are left out. If the images are
-    bytes, `lines` is memory for one channel, converted to floats.
+    the image: first `by_rows` rows p, then `by_columns` columns q. Each pair (p, q) gives a plane, with element
+    (skipped + i down + p, j across + q) of the image at (i, j), or 0 outside of the image. Planes are `apart` elements
+    apart in `target`, with zeros after the rows of the last image. If the images are bytes, `lines` is memory for one
+    channel, converted to floats.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):

@@ -1,7 +1,7 @@
 """Source and machine code of kernels: compile, cache on disk, load and link.
 
-A kernel has two files in the cache folder, named after digests of their contents. `NAME_DIGEST.py` is for people, for
-example in a debugger or a traceback, and is never executed. `NAME_DIGEST.KEY.nbc` is the compiled code. Loading it
+A kernel has two files in the cache folder, named after digests of what they depend on. `NAME_DIGEST.py` is for people,
+for example in a debugger or a traceback, and is never executed. `NAME_DIGEST.KEY.nbc` is the compiled code. Loading it
 means executing it, so the file is sealed with a checksum, and the folder must not be writable by other users (`files`).
 `SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
 """
@@ -174,7 +174,7 @@ class _Source:
         self.functions[function.__name__] = source
 
     def _import(self, value: Any, name: str | None = None) -> None:
-        assert value.__module__.startswith((*LIBRARY, "numpy")), value  # the digest covers only these
+        assert value.__module__.startswith((*LIBRARY, "numpy")), value  # KEY covers Numba, with its NumPy
         renamed = "" if name in (None, value.__name__) else f" as {name}"
         self.imports.add(f"from {value.__module__} import {value.__name__}{renamed}")
 

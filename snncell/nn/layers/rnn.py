@@ -341,8 +341,8 @@ class GRU(_RecurrentNetwork):
 class LSTM(_RecurrentNetwork):
     """Long short-term memory (LSTM).
 
-        i, f, o = sigmoid(W x + b_i + U h + b_h), with separate weights for each gate
-        g = tanh(W x + b_i + U h + b_h)
+        i, f, o = sigmoid(W x + b + U h + b'), each with its own W, U, b and b'
+        g = tanh(W x + b + U h + b'), with its own weights too
         c' = f c + i g
         h' = o tanh(c')
 

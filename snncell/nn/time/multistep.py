@@ -74,7 +74,7 @@ LAST = _Last()
 
 
 def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
-    """Call a MultiStep with its hooks and a subclass's construct, and return (output, last states)."""
+    """Call a MultiStep as a Cell, so that hooks and the construct of a subclass run; return (output, last states)."""
     before = dict(vars(LAST))
     LAST.cell, LAST.states = cell, None
     try:
@@ -113,7 +113,7 @@ class MultiStep(Cell):
             Tensors. For example, return `((spike, v), *states)` to record potentials next to spikes.
         return_states: return `(y, (state, ...))` with the last states, instead of y.
         checkpoint_every: n, to save only the states of every n-th step. The backward pass recomputes the steps between,
-            which saves memory; see `ops.scan`. By default each step saves its states.
+            which saves memory; see `ops.scan`. By default each step saves the values that the backward pass needs.
     Inputs:
         x: (T, B, ...).
         states: the initial states; by default those of `cell.init_state(x[0])`, or zeros.
