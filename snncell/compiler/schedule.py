@@ -100,7 +100,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     # Separately for the backward and the forward step, because one of them may compute a Value in the loop that the
     # other one loads from before the loop.
     loads = list(dict.fromkeys([*outside_of(instructions, results, own), *outside_of(*again, own)]))
-    products, spreads = ([], []) if recompute else (_products_for(parts, loads), _spreads_for(parts, loads))
+    products, spreads = ([], []) if recompute else (_products_for(parts, loads), _spreads_for(parts, loads, carry))
     prologue = [instruction for instruction in prologue if instruction not in (*products, *spreads)]
     return LoopSchedule(
         who=loop.who,
@@ -203,8 +203,10 @@ def _product_sums_of(parts: LoopParts, instructions: Sequence[Instruction]) -> l
     return found
 
 
-def _spreads_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
-    """The gradients of pooling before the loop that only the loop uses, if a kernel can process images in parts."""
+def _spreads_for(parts: LoopParts, loads: Sequence[Value], carry: Sequence[Value]) -> list[Instruction]:
+    """The gradients of pooling before the loop that only the loop uses, without broadcasting them, if a kernel can
+    process images in parts.
+    """
     elsewhere = _uses_outside(parts)
     return [
         one
@@ -212,6 +214,7 @@ def _spreads_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
         if is_spread(one)
         and one.outputs[0] in loads
         and one.outputs[0] not in elsewhere
+        and all(one.outputs[0].shape == state.shape for state in carry)
         and parts.fixed.isdisjoint(values_in(one))
         and obstacle_to_parts(one) is None
     ]

@@ -223,6 +223,23 @@ def test_pooling_in_the_step_of_a_loop_is_fused_too() -> None:
     )
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_loop_that_broadcasts_a_gradient_of_pooling_reads_it_from_memory(inside: bool) -> None:
+    def net(x: Tensor, w: Tensor) -> Tensor:
+        def of_pool(x: Tensor) -> Tensor:
+            return ops.square(ops.max_pool2d(x.reshape(-1, *x.shape[-3:]), 2)).sum()
+
+        def step(v: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
+            h = v * 0.5 + (grad(of_pool)(now) if inside else now)
+            return h, ops.tanh(h)
+
+        return ops.scan(step, ops.zeros((2, 4, 6, 8)), x if inside else grad(of_pool)(x))[1]
+
+    assert_same_bits(lambda x, w: [net(x, w)], *drive((3, 2, 1, 6, 8)))
+    text = str(explain(net, *drive((3, 2, 1, 6, 8)), detail="launches"))
+    assert "broadcasts" in text and FUSED not in text
+
+
 @pytest.mark.parametrize("both", [False, True])
 def test_a_loop_writes_its_spikes_only_if_something_else_needs_them(both: bool) -> None:
     kept: list[set[Any]] = []

@@ -150,6 +150,8 @@ def _obstacle_to_spread(instruction: Instruction, users: Users, makers: Makers) 
             return "not only loops over time that are one kernel read its result"
         if loop.inputs.count(sequence) > 1:
             return "the loop reads its result twice"
+        if any(state._data.shape != sequence.shape[1:] for state in loop_of(loop).body.carry):
+            return "the loop broadcasts its result"
         if (reason := _obstacle_to_loop(loop)) is not None:
             return reason
     return obstacle_to_parts(instruction)

@@ -470,6 +470,9 @@ class Lowered:
             elif one in schedule.spreads or one in schedule.pools:
                 reason = "the kernel also multiplies, or sums over neurons, in blocks that are not rows of windows"
             else:
-                reason = obstacle_to_parts(one) or "the kernel does not compute its operand, or others read its result"
+                reason = (
+                    obstacle_to_parts(one)
+                    or "the kernel does not compute its operand, or broadcasts or shares its result"
+                )
             found.append((one, reason))
         return found
