@@ -266,6 +266,12 @@ REFUSED = [
         ShapeError,
         r"x must be \(B, 4\) and hx \(B, 2\), but x has",
     ),
+    (
+        lambda: nn.GRUCell(D, H)(ops.ones((B, D)), None),
+        TypeError,
+        r"first step, pass zeros: hx=ops.zeros\(\(B, 2\)\)\.",
+    ),
+    (lambda: nn.LSTMCell(D, H)(ops.ones((B, D)), None), TypeError, r"pass zeros: hx=\(ops.zeros\(\(B, 2\)\), ops"),
     (lambda: nn.RNN(D, H, nonlinearity="sin"), ArgumentError, 'nonlinearity is "tanh" or "relu"'),
     (lambda: nn.GRU(D, H)(ops.ones((T, B, D)), seq_length=[1, 2, 9]), ArgumentError, "from 0 to T=5, not 9"),
 ]

@@ -12,7 +12,7 @@ from snncell.base.arguments.kinds import Count, FloatDtype, Probability
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Uniform, initializer
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentTypeError, ShapeError
 from snncell.nn.time.axis import check_time_axis, length_mask
 from snncell.ops.base import as_tensor
 from snncell.ops.control import run_scan
@@ -103,7 +103,14 @@ class _RecurrentCell(Cell):
     def construct(self, x: Tensor, hx: Any) -> Any:
         return self.after(x, (hx,))[0]
 
-    def after(self, x: Tensor, states: States) -> States:
+    def after(self, x: Tensor, given: Sequence[Any]) -> States:
+        if any(state is None for state in given):
+            zeros = ", ".join([f"ops.zeros((B, {self.hidden_size}))"] * len(given))
+            raise ArgumentTypeError(
+                f"{self!r}: hx is the state, not None. In the first step, pass zeros: hx="
+                f"{zeros if len(given) == 1 else f'({zeros})'}."
+            )
+        states = tuple(as_tensor(state, type(self).__name__, "hx") for state in given)
         lengths = (self.input_size, *(self.hidden_size,) * len(states))
         for what, length in zip((x, *states), lengths, strict=True):
             if what.ndim != 2 or what.shape != (x.shape[0], length):
@@ -167,10 +174,11 @@ class LSTMCell(_RecurrentCell):
     equations = LSTM_EQUATIONS
     dtype: FloatDtype = DTYPE
 
-    def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def construct(self, x: Tensor, hx: Any) -> tuple[Tensor, Tensor]:
+        hx = (None, None) if hx is None else hx
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
             raise ShapeError(f"{self!r}: hx must be the pair of states (h, c), each (B, {self.hidden_size}).")
-        h, c = self.after(x, tuple(hx))
+        h, c = self.after(x, hx)
         return h, c
 
 
