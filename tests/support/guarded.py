@@ -25,10 +25,13 @@ from snncell.kernels import pooling
 from snncell.kernels.conv import depthwise, direct, events, im2col, pointwise, winograd
 from snncell.kernels.eventprop import spike_times
 from snncell.kernels.eventprop.adjoint import send_back
+from snncell.kernels.numba import build
 from snncell.kernels.products import delays, gathers, matmul
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (binning, delays, depthwise, events, direct, gathers, pooling, matmul, spike_times, winograd)
+WITH_SCRATCH = (
+    binning, build, delays, depthwise, direct, events, gathers, matmul, pointwise, pooling, spike_times, winograd,
+)  # fmt: skip
 
 
 class Guards:
