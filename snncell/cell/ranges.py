@@ -101,7 +101,8 @@ class Range:
         low = "from" if self.closed in ("low", "both") else "above"
         high = "up to" if self.closed in ("high", "both") else "below"
         ends = [f" {word} {end}" for word, end in ((low, self.low), (high, self.high)) if _is_finite(end)]
-        return self.text or (f"is a number{''.join(ends)}" if ends else _FINITE)
+        link = "" if self.closed == "both" else " and"
+        return self.text or (f"is a number{link.join(ends)}" if ends else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
         """The smallest distances from both ends that a learned constant with the initial value `value` keeps."""

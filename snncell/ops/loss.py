@@ -333,6 +333,8 @@ def refuse_shapes(who: str, logits: Tensor, labels: Tensor) -> None:
             fix = " Drop the axis of length 1: labels.squeeze(1)."
         elif logits.ndim == 3 and labels.shape in (logits.shape[:1], logits.shape[1:2]):
             fix = " Logits with a time axis need a decoder, for example logits.mean(0) of (T, N, C)."
+        elif logits.ndim == 2 and labels.ndim == 1:
+            fix = " If the decoder reduced the wrong axis: time is the first axis, (T, N, C), not (N, T, C)."
         raise ShapeError(
             f"{who}: logits of shape {logits.shape} need labels of shape {expected}, not {labels.shape}.{fix}"
         )

@@ -59,7 +59,10 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
     names = ", ".join(repr(name) for name in layers)
     if layer is None:
         if len(layers) > 1:
-            raise ArgumentError(f"{who}: choose one of the layers {names}, for example layer={next(iter(layers))!r}.")
+            raise ArgumentError(
+                f"{who}: choose one of the layers {names} of {name or quantity}, for example "
+                f"layer={next(iter(layers))!r}."
+            )
         return next(iter(layers.items()))
     if layer not in layers:
         if is_monitor(x) and (why := _why_missing(getattr(x, quantity), layer)):

@@ -58,8 +58,8 @@ _FIRED_TOO_OFTEN = (
     "; more than {limit:%} of the neurons did so in {beyond} of {it.shape[1]:sample}.",
 )
 _LESS = (
-    "Lower the input or the weights before the layer, raise v_threshold, or normalise the current (nn.BatchNorm1d "
-    "before the neurons)."
+    "Lower the input or the weights before the layer, raise v_threshold, or normalise the current "
+    "(nn.TimeDistributed(nn.BatchNorm1d(...)) before the neurons)."
 )
 _WAKE = "Raise the input or the weights before the layer, lower v_threshold, or use a longer tau; "
 _WIDER = "a lower sharpness of {it.slope.name}, or a surrogate with long tails such as surrogate.ATan()"

@@ -146,6 +146,12 @@ class Surrogate(Ranged, Cell):
 
 def check_spike_function(surrogate_function: Any, who: str) -> Any:
     """Check that an object is a spike function: a Cell with a bprop, or a Cell that contains one."""
+    neuron = isinstance(surrogate_function, Cell) and hasattr(surrogate_function, "init_state")
+    if neuron and hasattr(surrogate_function, "surrogate_function"):
+        raise ArgumentError(
+            f"{who}: surrogate_function must be a spike function, but {type(surrogate_function).__name__} is a neuron. "
+            f"Pass the spike function of the neuron: neuron.surrogate_function."
+        )
     below = surrogate_function.cells_and_names() if isinstance(surrogate_function, Cell) else ()
     if all(getattr(cell, "bprop", None) is None for _, cell in below):
         raise ArgumentError(

@@ -11,7 +11,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came, show
 from snncell.base.frames import hide_frames
-from snncell.errors import DTypeError, GradientError, ShapeError, cut
+from snncell.errors import ArgumentTypeError, DTypeError, GradientError, ShapeError, cut
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.backward import or_zeros, pullback
@@ -197,7 +197,7 @@ def refuse_no_function(fn: Any, who: str, name: str = "fn") -> None:
 
 def value_and_grad(
     fn: Annotated[Callable[..., Any], Own()],
-    grad_position: int | tuple[int, ...] | None = 0,
+    grad_position: Annotated[int | tuple[int, ...] | None, Own()] = 0,
     weights: Any = None,
     has_aux: bool = False,
     return_ids: bool = False,
@@ -228,7 +228,7 @@ def value_and_grad(
 
 def grad(
     fn: Annotated[Callable[..., Any], Own()],
-    grad_position: int | tuple[int, ...] | None = 0,
+    grad_position: Annotated[int | tuple[int, ...] | None, Own()] = 0,
     weights: Any = None,
     has_aux: bool = False,
     return_ids: bool = False,
@@ -244,6 +244,23 @@ def grad(
     return _gradient_function(fn, grad_position, weights, "grad", has_aux, return_ids, sens_param)
 
 
+def _positions_of(grad_position: Any, who: str) -> tuple[int, ...]:
+    if grad_position is None:
+        return ()
+    entries = tuple(grad_position) if isinstance(grad_position, (tuple, list)) else (grad_position,)
+    if any(isinstance(entry, Parameter) for entry in entries):
+        raise ArgumentTypeError(
+            f"{who}: grad_position is the position of an argument, not Parameters. To differentiate with respect to "
+            f"Parameters, write {who}(fn, None, parameters)."
+        )
+    if any(isinstance(entry, bool) or not isinstance(entry, (int, np.integer)) for entry in entries):
+        raise ArgumentTypeError(
+            f"{who}: grad_position is an integer, a list of integers or None, not {show(grad_position)}; leave it out "
+            f"for 0."
+        )
+    return tuple(int(entry) for entry in entries)
+
+
 def _gradient_function(
     fn: Callable[..., Any], grad_position: Any, weights: Any, who: str, has_aux: bool, ids: bool, sens: bool
 ) -> Callable[..., Any]:
@@ -251,7 +268,7 @@ def _gradient_function(
     if isinstance(weights, Iterator):
         weights = tuple(weights)  # a generator could be used only once
     _list_weights(weights, who)
-    positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
+    positions = _positions_of(grad_position, who)
     if not positions and weights is None:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
 

@@ -75,6 +75,8 @@ class Batches:
             inner = {array.shape[1] for array in self.arrays[:-1] if array.ndim > 1}
             first = not time_first and inner == {lengths[-1]}
             hint = " For inputs (T, N, ...) use train.Batches(..., time_first=True)." if first else ""
+            if time_first and {len(x) if x.ndim < 2 else x.shape[1] for x in self.arrays[:-1]} == {lengths[-1]}:
+                hint = " The inputs are already (N, T, ...), so leave out time_first=True."
             raise ShapeError(
                 f"Batches: the arrays have different lengths {lengths}; each needs one entry for each sample.{hint}"
             )

@@ -166,7 +166,7 @@ def is_better_higher(monitor: str) -> bool:
 def name_in_records(monitor: str) -> str:
     """The name of a number in records: "test_" for MindSpore's "eval_"; an ArgumentError for Keras' "val_"."""
     if monitor.startswith(("val_", "validation_")):
-        name = "test_" + monitor.partition("_")[2]
+        name = "test_" + {"acc": "accuracy"}.get(measured := monitor.partition("_")[2], measured)
         raise ArgumentError(f"no record has {monitor!r}; fit(validation=(inputs, target)) measures {name!r}.")
     return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
 

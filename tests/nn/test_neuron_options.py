@@ -236,6 +236,15 @@ def test_neurons_without_charge_and_construct_raise():
         nn.Neuron({})(ops.ones(2), ops.zeros(2))
 
 
+def test_charge_without_the_state_raises():
+    class Stateless(nn.Neuron):
+        def charge(self, x):
+            return x
+
+    with pytest.raises(SnncellError, match=r"must define charge\(self, x, v\).*Its charge takes \(x\)"):
+        Stateless({})(ops.ones(2), ops.zeros(2))
+
+
 def test_constants_can_be_named_charge():
     class Charged(Constructed):
         def construct(self, x, v):

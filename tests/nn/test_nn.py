@@ -146,7 +146,8 @@ def test_convolution_initialisers_equal_mindspore():
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (4, 8, 8), (4,), (5, 2, 4, 8, 8)], ids=str)
 def test_conv2d_shape_errors_name_the_layer(shape):
-    with pytest.raises(ShapeError, match=r"Conv2d\(input_channels=4.*must have shape \(N, 4, H, W\).*TimeDistributed"):
+    fix = {3: "expand_dims", 5: "TimeDistributed"}.get(len(shape), "")
+    with pytest.raises(ShapeError, match=rf"Conv2d\(input_channels=4.*must have shape \(N, 4, H, W\).*{fix}"):
         nn.Conv2d(4, 4, 3)(ops.ones(shape))
 
 
@@ -242,6 +243,22 @@ def test_repr_of_window_layers_matches_mindspore():
     assert repr(nn.Conv2d(1, 2, 3, (2, 1))) == f"Conv2d({conv}, dilation=(1, 1), group=1, has_bias=False)"
     for kind in (nn.MaxPool2d, nn.AvgPool2d):
         assert repr(kind(2, 2)) == f"{kind.__name__}(kernel_size=2, stride=2, pad_mode=VALID)"
+        assert repr(kind(3, 2, "pad", 1)) == f"{kind.__name__}(kernel_size=3, stride=2, pad_mode=PAD, padding=1)"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: nn.MaxPool2d(3, 2, padding=1), ArgumentError, r'MaxPool2d: padding=1 needs pad_mode="pad"'),
+        (lambda: nn.AvgPool1d(2, stride=0), ArgumentError, "AvgPool1d: stride is an int or 1 ints, each at least 1"),
+        (lambda: nn.SumPool2d(-2, 1), ArgumentError, "SumPool2d: kernel_size is an int or 2 ints, each at least 1"),
+        (lambda: nn.MaxPool2d(2, 2)(ops.ones((3, 2, 1, 4, 4))), ShapeError, r"\(N, C, H, W\).*nn.TimeDistributed"),
+        (lambda: nn.Conv2d(1, 2, 3)(ops.ones((6, 8, 8))), ShapeError, r"expand_dims\(x, 1\) for one channel"),
+    ],
+)
+def test_invalid_windows_and_layouts_raise_with_a_fix(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
 
 
 def optional():

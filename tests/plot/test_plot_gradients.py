@@ -286,6 +286,8 @@ def test_surrogate_plot_of_invalid_object_raises():
         errors.ArgumentError, match=r"surrogate: surrogate_function must be a spike function \(a Cell with a b"
     ):
         plot.surrogate(nn.Dense(1, 1))
+    with pytest.raises(errors.ArgumentError, match=r"LIFNode is a neuron.*: neuron\.surrogate_function"):
+        plot.surrogate(nn.LIFNode())
     with pytest.raises(errors.ArgumentError, match="there is no spike function to draw"):
         plot.surrogate([])
     with pytest.raises(

@@ -151,6 +151,7 @@ def test_get_grad_finds_a_gradient_by_position_parameter_and_name():
         (lambda x: snncell.jacfwd(lambda x: x)([x]), GradientError, "must be a Tensor, not"),
         (lambda x: snncell.jacfwd(lambda x: x, 3)(x), GradientError, "grad_position 3, but the function got 1"),
         (lambda x: snncell.jacrev(nn.ReLU), GradientError, "the class ReLU"),
+        (lambda x: grad(nn.ReLU(), [Parameter(x)]), ArgumentTypeError, r"write grad\(fn, None, parameters\)"),
         (lambda x: snncell.vmap(lambda x: x, in_axes=None)(x), ArgumentError, "in_axes are all None"),
         (lambda x: snncell.vmap(lambda x, y: x, (0, 1))(x, x), ArgumentError, "argument 1 of shape .* has no axis 1"),
         (lambda x: snncell.vmap(lambda x, y: x)(x, x[:2]), ShapeError, r"have \[3, 2\] slices"),

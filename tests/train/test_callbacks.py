@@ -573,6 +573,8 @@ def test_old_checkpoints_are_deleted_also_after_resume(tmp_path, name, steps):
 def test_metric_names_of_other_libraries_raise_with_suggestion(make):
     with pytest.raises(ArgumentError, match=r"no record has 'val_loss'; fit\(validation=.*measures 'test_loss'"):
         make("val_loss")
+    with pytest.raises(ArgumentError, match="measures 'test_accuracy'"):
+        make("val_acc")
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,8 @@ def test_batches_can_be_time_first():
     assert data.description() != train.Batches(x.swapaxes(0, 1), y, batch_size=3).description()
     with pytest.raises(ShapeError, match="with time_first inputs are"):
         train.Batches(y, y, time_first=True)
+    with pytest.raises(ShapeError, match="leave out time_first=True"):
+        train.Batches(x.swapaxes(0, 1), y, batch_size=3, time_first=True)
 
 
 @pytest.mark.compiled

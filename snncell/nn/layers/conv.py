@@ -30,6 +30,19 @@ __all__ = [
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
+def _places(axes: int) -> str:
+    return "L" if axes == 1 else "H, W"
+
+
+def _layout_hint(x: Tensor | EventLists, axes: int) -> str:
+    """The fix for an input with one axis too many or too few."""
+    if x.ndim == axes + 3:
+        return " For sequences (T, B, ...), wrap the layer: nn.TimeDistributed(...)."
+    if x.ndim == axes + 1:
+        return " Add the missing axis: ops.expand_dims(x, 1) for one channel, or ops.expand_dims(x, 0) for one sample."
+    return ""
+
+
 @with_fields
 class _Conv(Cell):
     """Base of convolutions over `axes` axes."""
@@ -82,10 +95,9 @@ class _Conv(Cell):
 
     def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
-            places = "L" if self.axes == 1 else "H, W"
             raise ShapeError(
-                f"{self!r}: the input must have shape (N, {self.in_channels}, {places}), not {x.shape}. For sequences "
-                f"(T, B, ...), wrap the layer: nn.TimeDistributed(...)."
+                f"{self!r}: the input must have shape (N, {self.in_channels}, {_places(self.axes)}), not {x.shape}."
+                f"{_layout_hint(x, self.axes)}"
             )
         options = {name: getattr(self, name) for name in ("stride", "pad_mode", "padding", "dilation")}
         return self._convolved(x, bias=self.bias if self.has_bias else None, groups=self.group, **options)
@@ -227,6 +239,7 @@ Window = Annotated[Lengths, Unlike(_stride_warning)]
 class _Pool(OperationCell):
     """Base of pools: an operation on each window; `options` are its arguments besides kernel_size and stride."""
 
+    axes: ClassVar[int] = 2
     kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one per axis")
     stride: Lengths = field(1, meaning="distance between windows; 1 as in MindSpore, where PyTorch has kernel_size")
     pad_mode: PadMode = field("valid", meaning='"same" (length ceil(L / stride)), "valid" or "pad"', keep=False)
@@ -234,12 +247,27 @@ class _Pool(OperationCell):
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.options = {name: value for name, value in given.items() if name not in ("kernel_size", "stride")}
+        who, count = type(self).__name__, self.axes
+        size, stride, dilation = (
+            tuple_of(value, count, who, name, 1)
+            for name, value in (
+                ("kernel_size", self.kernel_size), ("stride", self.stride), ("dilation", given.get("dilation", 1))
+            )
+        )  # fmt: skip
+        padding_widths(size, size, stride, dilation, given["pad_mode"], given["padding"], who)
 
     def construct(self, x: Tensor) -> Tensor:
+        if x.ndim != self.axes + 2:
+            raise ShapeError(
+                f"{self!r}: the input must have shape (N, C, {_places(self.axes)}), not {x.shape}."
+                f"{_layout_hint(x, self.axes)}"
+            )
         return self.operation(x, self.kernel_size, self.stride, **self.options)
 
     def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode'].upper()}"
+        mode = self.options["pad_mode"]  # in upper case, as in MindSpore
+        padding = f", padding={self.options['padding']}" if mode == "pad" else ""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={mode.upper()}{padding}"
 
 
 CEIL_MODE = field(False, meaning="whether the last window may extend beyond the end", keep=False)
@@ -267,6 +295,8 @@ class MaxPool2d(_MaxPool, operation=ops.max_pool2d):
 class MaxPool1d(_MaxPool, operation=ops.max_pool1d):
     """Max pooling of (N, C, L): the largest element of each window; see `ops.max_pool1d`."""
 
+    axes = 1
+
 
 @with_fields
 class AvgPool2d(_Pool, operation=ops.avg_pool2d):
@@ -280,6 +310,8 @@ class AvgPool2d(_Pool, operation=ops.avg_pool2d):
 @with_fields
 class AvgPool1d(_Pool, operation=ops.avg_pool1d):
     """Average pooling of (N, C, L): the mean of each window; see `ops.avg_pool1d`."""
+
+    axes = 1
 
     ceil_mode: bool = CEIL_MODE
     count_include_pad: bool = COUNT_INCLUDE_PAD

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 from snncell import ops
-from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own, misfit
 from snncell.base.signals import deferring
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, fields_of, with_fields
@@ -289,13 +289,19 @@ class Neuron(Membrane):
     # --- a step -------------------------------------------------------------------------------------------------------
 
     def _charge_and_fire(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if getattr(self, "charge", None) is None:
-            raise SnncellError(
-                f"{type(self).__name__} must define charge(self, x, v), which returns the charged potential h, or its "
-                f"own construct."
-            )
         v, late = self.recall(v)
-        return self.fired(self.charge(x, v), late)
+        try:
+            h = self.charge(x, v)
+        except (AttributeError, TypeError):
+            charge: Any = getattr(self, "charge", None)
+            wrong = "" if charge is None else misfit(charge, (x, v))
+            if charge is None or wrong:
+                raise SnncellError(
+                    f"{type(self).__name__} must define charge(self, x, v), which returns the charged potential h, or "
+                    f"its own construct.{f' Its charge takes {inspect.signature(charge)}.' if wrong else ''}"
+                ) from None
+            raise
+        return self.fired(h, late)
 
     # An attribute for mypy, because subclasses with more states could not override a method.
     construct = cast("Any", _charge_and_fire)
