@@ -574,9 +574,9 @@ def _() -> None:
 
 @row(
     "reverses",
-    "`dout` of outputs in nested tuples, or in a tuple of one",
-    "a flat tuple instead of nested ones; a bare Tensor instead of a tuple of one",
-    "the same nesting as the output",
+    "`dout`, if `construct` returns nested tuples or a tuple with one element",
+    "for nested tuples, a flat tuple; for a tuple with one element, a Tensor",
+    "has the same nesting as the output",
 )
 def _() -> None:
     seen: list[Any] = []
@@ -698,7 +698,7 @@ def _() -> None:
     "gradients",
     "`jvp` through a Cell with a `bprop`",
     "differentiates the `bprop` by a second backward pass",
-    "the transpose of the `bprop`, which is a linear function of `dout`; so `jvp` and `grad` use the same derivative",
+    "transposes the `bprop`, because a `bprop` is linear in `dout`; so `jvp` and `grad` use the same derivative",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
@@ -903,7 +903,7 @@ def _() -> None:
     "parameters",
     "a Cell or a Parameter that several Cells share",
     "the last of these Cells names it",
-    "the first of these Cells names it; if that Cell removes it, the next one does",
+    "the first of these Cells names it; if the first Cell removes it, the next Cell names it",
 )
 def _() -> None:
     shared, net = nn.Dense(2, 2, has_bias=False), nn.Cell()
@@ -917,7 +917,7 @@ def _() -> None:
     "parameters",
     "a slice of a container, or a second container of the same Cells",
     "renames their Parameters",
-    "does not rename them; only the paths in the slice or the second container begin at 0",
+    "their names stay; the paths in the slice or the second container begin at 0 again",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2, has_bias=False), nn.Dense(2, 2, has_bias=False))
@@ -944,7 +944,7 @@ def _() -> None:
     "parameters",
     "`cell.set_grad(False)`",
     "a flag of this Cell only",
-    "no Parameter of it and of the Cells inside gets gradients; `set_grad()` reverts this",
+    "the Parameters of this Cell and of the Cells inside it get no gradients; `set_grad()` reverts this",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2)).set_grad(False)

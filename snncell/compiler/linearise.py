@@ -38,8 +38,9 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body. Its states are the gradients of the body's states. Its last sequences are the
-    gradients of the body's outputs; the gradients of sums over time are constants.
+    """The backward step of a body. Its states are the gradients of the body's states. Its last input sequences are the
+    gradients of the body's output sequences. The gradient of a sum over time is the same at each step, so it is one of
+    the backward step's `consts`.
     """
 
     body: Body
@@ -55,7 +56,9 @@ class Reverse:
 def trace_body(
     f: StepFunction, carry: Sequence[Tensor], xs: Sequence[Tensor], backwards: bool, who: str
 ) -> tuple[Body, list[Parameter]]:
-    """Trace `f(carry, xs) -> (carry, ys)`. Return the body, and the Parameters that it writes: states after `carry`."""
+    """Trace `f(carry, xs) -> (carry, ys)`. Return the body, and the Parameters that it writes. In the body, they are
+    additional states after those of `carry`.
+    """
     carried: list[Parameter] = []
     earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python values by the first trace
     while True:
@@ -117,7 +120,9 @@ def _trace_step(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures (loop-invariant inputs) after the first `known` ones, as outer and inner Tensors."""
+    """The captures (loop-invariant inputs), without the first `known` ones. The first list contains the Tensors from
+    outside of the loop, the second list the Tensors that stand for them in the trace.
+    """
     for out in outs:
         trace.lift(out)  # an output from outside is a capture, too
     new = list(trace.captures.values())[known:]
@@ -208,8 +213,8 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a
-    bprop may call a Cell that has a bprop too. Only the second-order gradient calls this one, and it may read a state.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, if a
+    bprop calls a Cell with its own bprop, only the second-order gradient calls this inner bprop, which may read a state.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]

@@ -350,15 +350,17 @@ def _as_arrays(index: Any) -> Any:
 def commit(writes: Sequence[Write]) -> None:
     """Write several Parameters atomically: an interruption comes before or after all of them."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if RECORDING.undo is not None:  # an interruption here is harmless: `undo` then writes the present values
+    if RECORDING.undo is not None:
+        # An interruption between `note` and `write` is harmless, because `undo` then writes values that did not change.
         RECORDING.undo.note(before)
     write(writes)
 
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
     """Assign to several Parameters. If one of the values does not fit, none is assigned. Errors name `what`, the
-    caller. Each value is projected into the range of its Parameter, unless all are `in_range`. The end of a range can
-    be another Parameter. If `pairs` contain this Parameter too, its new value is the end.
+    caller. Each value is projected into the range of its Parameter, unless all are `in_range`. The limit of a range can
+    be another Parameter. For example, v_threshold must stay above v_reset. If `pairs` contain both, the new v_reset is
+    the limit.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -393,7 +395,9 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
-    """True if dtype `target` can store values of dtype `source`: the same kind and no narrower, or a higher kind."""
+    """True if a value of dtype `source` may become one of dtype `target`. In the order bool, integer, float, complex,
+    the target must come later, or be in the same category and hold all values of the source.
+    """
     if source.category == target.category:
         return bool(np.can_cast(source.dtype, target.dtype))
     return source.category < target.category

@@ -83,7 +83,7 @@ class Elsewhere(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module for a path of MindSpore. Raise an error for a name that has an equivalent."""
+        """Return a spec for a path of MindSpore. For a missing name, raise an error if there is a name to suggest."""
         parent, _, name = fullname.rpartition(".")
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
@@ -94,13 +94,13 @@ class Elsewhere(MetaPathFinder, Loader):
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Import our module for the path in `spec`. Save its own spec in `spec`, because Python replaces it next."""
+        """Import our module for the path in `spec`. Python then sets its `__spec__` to `spec`, so save the old one."""
         module = importlib.import_module(PATHS[spec.name])
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec. The module has been executed already."""
+        """Restore the module's old `__spec__`. There is nothing to execute, because the module is already imported."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
@@ -157,8 +157,9 @@ def export_lazily(namespace: dict[str, Any], home: str, names: Sequence[str]) ->
 
 
 def list_public(namespace: dict[str, Any]) -> None:
-    """Let `dir()`, completion and `import *` list only the public names of a module, which are those in `__all__`. If a
-    package has no `__all__`, they are the names that it imports from snncell; for a module, those that it defines.
+    """Let `dir()`, completion and `import *` list only the public names of a module, which are those in `__all__`. If
+    there is no `__all__`, a package's public names are those that it imports from snncell. For a module that is not a
+    package, they are the names that it defines.
     """
     is_package = "__path__" in namespace
     root = __name__.partition(".")[0] if is_package else namespace["__name__"]

@@ -146,10 +146,12 @@ def value_of(form: Form, y: Sequence[Any], constant: bool = True) -> Any:
 
 
 def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> Any:
-    """The time s until the slope of a linear form is 0. If the slope is never 0 in the future, s is 0, negative or NaN;
-    if it has at most one exponential, and so no change of sign, the result is None. Otherwise the slope is a sum of two
-    exponentials with the rates a and b. Its value u and its derivative w now give exp((a - b) s) = 1 + x, where
-    x = (b - a) u / (w - b u).
+    """The time s until the slope of a linear form is 0.
+
+    If the slope contains at most one exponential, it never changes its sign, and the function returns None. Otherwise
+    the slope is a sum of two exponentials with the rates a and b. If the slope is u at the beginning, and its
+    derivative w, then exp((a - b) s) = 1 + x, where x = (b - a) u / (w - b u). If the slope is never 0 after the
+    beginning, this formula gives an s that is 0, negative or NaN.
     """
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])
     modes = [place for place in places if place != ONE and slopes[place]]

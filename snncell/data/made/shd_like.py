@@ -61,7 +61,7 @@ class SHDLike:
     Args:
         samples, seed: the number of samples, and their seed.
         words: seed of sounds, words and speakers. Use the same number for training and test data.
-        classes: at most 720. Up to 20 classes, all words differ in at least four of their six positions.
+        classes: at most 720. With 20 classes or fewer, any two words differ in at least four of their six positions.
         channels, events: the number of channels of the cochlea, and the mean number of events per sample.
         transform: a function of the events; `[i]` returns its result.
     Attributes:

@@ -19,13 +19,13 @@ def fill_planes(
     target: Any, source: Any, lines: Any, first: int, images: int, between: int, channels: int, apart: int, height: int,
     width: int, down: int, across: int, views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
 ) -> None:  # fmt: skip
-    """Copy `channels` of (height, width) of some images into padded planes.
+    """Copy some channels of several images into padded planes. Each channel has the shape (height, width).
 
-    The first image starts at `source[first]`, and each next one `between` elements later. `views` contains origins in
-    the image: first `by_rows` rows p, then `by_columns` columns q. Each pair (p, q) gives a plane, with element
-    (skipped + i down + p, j across + q) of the image at (i, j), or 0 outside of the image. Planes are `apart` elements
-    apart in `target`, with zeros after the rows of the last image. If the images are bytes, `lines` is memory for one
-    channel, converted to floats.
+    The channels of the first image start at `source[first]`, and those of each next image `between` elements later.
+    `views` contains `by_rows` row numbers p and then `by_columns` column numbers q. Each pair (p, q) gives one plane
+    per channel. Its element (i, j) is element (skipped + i down + p, j across + q) of the channel, or 0 if there is no
+    such element. Planes are `apart` elements apart in `target`, with zeros after the rows of the last image. If the
+    images are bytes, `lines` is memory in which one channel is converted to floats.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
@@ -129,7 +129,7 @@ class Sizes(NamedTuple):
 
 class Axis(NamedTuple):
     """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zero padding.
-    For example, a window of 3 with padding 1 has places (-1, 0, 1). y[q] is element `first + q step` of the result.
+    For example, a window of 3 with padding 1 has places (-1, 0, 1). y[q] is stored at the index `first + q step`.
     """
 
     length: int
@@ -174,7 +174,7 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    scratch: Ints  # elements per part in the scratch arrays, except in the last array (see `memory`)
+    scratch: Ints  # the row length of each scratch array (`run_in_parts`) except the last (`memory`)
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 
