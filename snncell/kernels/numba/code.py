@@ -174,7 +174,7 @@ class _Source:
         self.functions[function.__name__] = source
 
     def _import(self, value: Any, name: str | None = None) -> None:
-        # NumPy's functions are not in the digest, because Numba replaces them by its own, and KEY covers Numba's version.
+        # NumPy's functions need no digest, because Numba replaces them by its own, and KEY covers Numba's version.
         assert value.__module__.startswith((*LIBRARY, "numpy")), value
         renamed = "" if name in (None, value.__name__) else f" as {name}"
         self.imports.add(f"from {value.__module__} import {value.__name__}{renamed}")
