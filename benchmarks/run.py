@@ -34,8 +34,8 @@ TITLE, SWEEPS_TITLE = "Comparison with other frameworks", "Comparison with other
 HEAD = (
     "Medians of all contestants, which take turns. A ratio is the time of the fastest peer divided by snncell's. All "
     "contestants get the same inputs and weights, and the benchmark compares their results before it measures. Memory "
-    "is the peak of the process, without imports and compilers. The page [Run the benchmarks](../run-benchmarks.md) "
-    "describes the contestants."
+    "is the peak of the process, without imports and compilers. The page [Run the "
+    "benchmarks](../../docs/run-benchmarks.md) describes the contestants."
 )
 FIGURE_TITLES = {
     "digits": "Training on digits",

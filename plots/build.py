@@ -80,8 +80,8 @@ def page() -> str:
     parts = [INTRODUCTION]
     for name in names():
         title = name.replace("_", " ").capitalize().replace("Conv lstm", "ConvLSTM")
-        link = f"[`{name}.py`](plots/{name}.py)"
-        parts.append(f"## {title}\n\n![{title}](plots/{picture(name)})\n\n{caption(name)} {link}\n")
+        link = f"[`{name}.py`](../plots/{name}.py)"
+        parts.append(f"## {title}\n\n![{title}](../plots/{picture(name)})\n\n{caption(name)} {link}\n")
     return "\n".join(parts)
 
 

@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     demo.add_argument(
         "--seed", type=int, default=0, help="seed of the weights and of the order of samples (default: 0)"
     )
-    demo.add_argument("--folder", default="plots", help="folder for the plots and the report (default: plots)")
+    demo.add_argument("--folder", default="demo", help="folder for the plots and the report (default: demo)")
     commands.add_parser("info", help="print versions, threads, BLAS, CUDA and the cache folder")
     store = commands.add_parser("cache", help="print the folder of compiled kernels and its size")
     store.add_argument("--clear", action="store_true", help="delete the compiled kernels")

@@ -66,7 +66,7 @@ def accuracy(net: Cell, images: Any, labels: Any) -> float:
     return float((net(Tensor(images)).argmax(1) == Tensor(labels)).mean())
 
 
-def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress: bool = True) -> float:
+def run(epochs: int = 30, seed: int = 0, folder: str | Path = "demo", progress: bool = True) -> float:
     """Train and test the network, write the plots and the report, and return the test accuracy. `seed` is that of the
     weights and of the order of samples, `folder` that of the plots and the report; `progress` shows a progress bar.
     """

@@ -1,5 +1,9 @@
-"""Add the pictures, measurements and examples of the repository to the site."""
+"""Add the pictures, measurements and examples of the repository to the site, and adapt the links to them.
 
+Links in the source are those of a clone, for example ../plots/raster.png in docs/index.md.
+"""
+
+import re
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -15,3 +19,9 @@ def on_files(files, config):
             place = f"{folder.partition('/')[0]}/{path.name}"
             files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown, **_):
+    """Map ../plots/x.png to plots/x.png, ../benchmarks/results/x.md to benchmarks/x.md, and ../../docs/x.md to ../x.md."""
+    markdown = re.sub(r"\]\(((?:\.\./)*)\.\./(plots|examples|benchmarks)/(?:results/)?", r"](\1\2/", markdown)
+    return markdown.replace("](../../docs/", "](../")

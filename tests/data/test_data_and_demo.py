@@ -72,14 +72,15 @@ def test_demo_surrogate_passes_the_gradient_check():
 
 
 @pytest.mark.compiled
-def test_demo_learns_and_saves_a_picture(tmp_path, capsys):
-    assert main(["demo", "--epochs", "3", "--folder", str(tmp_path)]) == 0
+def test_demo_learns_and_saves_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--epochs", "3"]) == 0
     printed = capsys.readouterr().out
     assert float(re.search(r"test accuracy (0\.\d{4})", printed)[1]) > 0.85
     for part in ("first epoch", "training", "evaluation", "plots"):
         assert part in printed
     for name in ("raster.png", "membrane.png", "gradient_norms.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")  # git ignores demo/
 
 
 @pytest.mark.slow

@@ -114,10 +114,18 @@ def test_readme_code_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "raster.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "AGENTS.md", "llms.txt"])
-def test_links_in_root_files_are_valid(name):
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8"))
-    assert not [link for link in links if not (ROOT / link).exists()]
+def links(page: Path) -> list[str]:
+    """The relative links and pictures of a page, outside of code."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", re.sub(r"`[^`]*`", "", text))
+
+
+@pytest.mark.parametrize("pattern", ["*.md", "llms.txt", "docs/**/*.md", "benchmarks/results/*.md"])
+def test_relative_links_and_pictures_exist_in_a_clone(pattern):
+    found = [(page, link) for page in sorted(ROOT.glob(pattern)) for link in links(page)]
+    assert found
+    dead = [f"{page.relative_to(ROOT)}: {link}" for page, link in found if not (page.parent / link).exists()]
+    assert not dead, "\n".join(dead)
 
 
 def test_first_readme_block_has_install_and_test_commands():

@@ -72,7 +72,7 @@ def test_gallery_page_shows_every_figure_with_its_caption():
     page = build.page()
     for name in NAMES:
         words = " ".join((ast.get_docstring(source(name)) or "").split())
-        assert f"](plots/{build.picture(name)})\n\n{words} [`{name}.py`](plots/{name}.py)\n" in page
+        assert f"](../plots/{build.picture(name)})\n\n{words} [`{name}.py`](../plots/{name}.py)\n" in page
     assert build.PAGE.read_text(encoding="utf-8") == page, "written anew by: python plots/build.py --page"
 
 
