@@ -23,16 +23,17 @@ def steady(neuron: nn.Neuron, inhibition: float) -> Any:
 
 
 def main() -> Figure:
+    plt.style.use(Path(__file__).with_name("house.mplstyle"))
     figure, ax = plt.subplots(figsize=(3.3, 2.4), layout="constrained")
     for inhibition, style in ((0.0, "-"), (0.5, "--")):
         words = ", inhibited" if inhibition else ""
         cuba = nn.CubaLIFNode(0.819, 0.95, 0.25, v_threshold=1e9)
         coba = nn.CobaLIFNode(e_inh=0.0, v_threshold=1e9)
-        ax.plot(RATES, steady(cuba, inhibition), style, color="C0", label=f"current{words}")
-        ax.plot(RATES, steady(coba, inhibition), style, color="C1", label=f"conductance{words}")
+        for name, neuron, look in ("current", cuba, "C1s"), ("conductance", coba, "C2o"):
+            ax.plot(RATES, steady(neuron, inhibition), look + style, markevery=8, label=f"{name}{words}")
     ax.axhline(6.0, color="black", linewidth=0.8, linestyle=":", label="reversal potential")
     ax.set(xlabel="excitatory input", ylabel="potential", ylim=(-8.0, 23.0))
-    ax.legend(fontsize=7, loc="upper left")
+    ax.legend(loc="upper left")
     return figure
 
 

@@ -21,6 +21,7 @@ def moving(samples: int, training: bool = True) -> tuple[np.ndarray, np.ndarray]
 
 
 def main() -> Figure:
+    plt.style.use(Path(__file__).with_name("house.mplstyle"))
     figure, axes = plt.subplots(1, 2, figsize=(7.0, 2.6), layout="constrained")
     sets = {"digits": [(x[:, None], y) for x, y in data.digits()], "moving digits": [moving(1500), moving(300, False)]}
     for ax, (name, (old, (x, y))) in zip(axes, sets.items(), strict=True):
@@ -34,10 +35,9 @@ def main() -> Figure:
             for label, (form, percentile, start) in ways.items():
                 snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=start)
                 hits = [snn(encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
-                ax.plot(STEPS, [100 * float(one.mean()) for one in hits], form, markersize=4, label=f"SNN, {label}")
-        ax.set(title=name, xlabel="time steps", ylabel="test accuracy (%)", xscale="log")
-        ax.set_xticks(STEPS, STEPS)
-    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
+                ax.semilogx(STEPS, [100 * float(one.mean()) for one in hits], form, label=f"SNN, {label}")
+        ax.set(title=name, xlabel="time steps", ylabel="test accuracy (%)", xticks=STEPS, xticklabels=STEPS)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 

@@ -17,6 +17,7 @@ SCALES = 2.0 ** np.arange(0, 37, 2)
 
 
 def main() -> Figure:
+    plt.style.use(Path(__file__).with_name("house.mplstyle"))
     snncell.set_seed(0)
     images, labels = digits()[0]
     x = np.repeat(images.reshape(1, -1, 64), 20, 0)
@@ -33,10 +34,10 @@ def main() -> Figure:
     figure, ax = plt.subplots(figsize=(3.3, 2.4), layout="constrained")
     for layer, nonzero in enumerate(there):
         lost = [100 * ((g[layer] == 0) | ~np.isfinite(g[layer]))[nonzero].mean() or np.nan for g in found]
-        ax.plot(SCALES, lost, f"{'os^v'[layer]}-", markersize=3, label=f"layer {layer + 1}")
+        ax.plot(SCALES, lost, f"{'os^v'[layer]}-", label=f"layer {layer + 1}")
     ax.set_xscale("log", base=2)
     ax.set(xlabel="loss scale", ylabel="gradients lost (%)", yscale="log")
-    ax.legend(fontsize=8)
+    ax.legend()
     return figure
 
 

@@ -25,8 +25,8 @@ class WithPotential(nn.LIFNode):
 
 
 def main() -> Figure:
-    x = np.zeros((80, 1), np.float32)  # (T, N)
-    x[5:8] = 1.0
+    plt.style.use(Path(__file__).with_name("house.mplstyle"))
+    x = np.eye(80, dtype=np.float32)[5:8].sum(0)[:, None]  # (T, N)
     lif = nn.MultiStep(WithPotential(5.0, decay_input=False))(Tensor(x))
     two = nn.MultiStep(WithDendrite(gamma=0.2))(Tensor(x))
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), sharey=True, layout="constrained")

@@ -22,6 +22,6 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, **_):
-    """Map ../plots/x.png to plots/x.png, ../benchmarks/results/x.md to benchmarks/x.md, and ../../docs/x.md to ../x.md."""
+    """Map ../plots/x.png to plots/x.png, ../benchmarks/results/x.md to benchmarks/x.md, ../../docs/x.md to ../x.md."""
     markdown = re.sub(r"\]\(((?:\.\./)*)\.\./(plots|examples|benchmarks)/(?:results/)?", r"](\1\2/", markdown)
     return markdown.replace("](../../docs/", "](../")

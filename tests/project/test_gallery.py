@@ -33,7 +33,8 @@ def source(name: str) -> ast.Module:
 @cache
 def drawn(name: str) -> Figure:
     """The figures of the script, drawn once for all tests."""
-    figure = build.load(name).main()
+    with plt.rc_context():  # a script may choose a style
+        figure = build.load(name).main()
     plt.close("all")
     return figure
 
