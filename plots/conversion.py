@@ -31,7 +31,7 @@ def main() -> Figure:
             ann = nn.SequentialCell(*first, nn.BatchNorm2d(16), relu(), nn.Flatten(), nn.Dense(4 * x[0, 0].size, 10))
             train.fit(ann, nn.CrossEntropyLoss(), nn.Adam(ann.trainable_params(), 3e-3), old, 8, progress=False)
             right = 100 * float((ann(Tensor(x)).asnumpy().argmax(1) == y).mean())
-            ax.axhline(right, color=colour, linestyle="--", label=f"ANN, {relu.__name__}")
+            ax.axhline(right, color=colour, linestyle="--" if relu is nn.ReLU else ":", label=f"ANN, {relu.__name__}")
             for label, (form, percentile, start) in ways.items():
                 snn = quantise.to_spiking(ann, old[0][:500], percentile=percentile, initial=start)
                 hits = [snn(encode.current(Tensor(x), n)).asnumpy().argmax(1) == y for n in STEPS]
