@@ -183,6 +183,10 @@ def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
 Pairs = tuple[tuple[int, int], ...]
 
 
+def _hint(x: Tensor, count: int) -> str:
+    return " For sequences (T, B, ...), use a layer in nn.TimeDistributed(...)." if x.ndim == count + 3 else ""
+
+
 def _prepare_pool(
     name: str,
     x: Any,
@@ -200,7 +204,7 @@ def _prepare_pool(
     """
     tensor = as_float(x, name)
     if tensor.ndim != count + 2:
-        raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
+        raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.{_hint(tensor, count)}")
     sizes = tuple_of(kernel_size, count, name, "kernel_size", 1)
     steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
@@ -345,6 +349,7 @@ def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any,
     if tensor.ndim not in (count + 1, count + 2) or 0 in tensor.shape[-count:]:
         raise ShapeError(
             f"{name}: takes (N, C, ...) or (C, ...) with {count} more axes, none of them empty, not {tensor.shape}."
+            f"{_hint(tensor, count)}"
         )
     given = (output_size,) * count if output_size is None or isinstance(output_size, int) else tuple(output_size)
     if len(given) != count:

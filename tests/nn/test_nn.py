@@ -253,6 +253,7 @@ def test_repr_of_window_layers_matches_mindspore():
         (lambda: nn.AvgPool1d(2, stride=0), ArgumentError, "AvgPool1d: stride is an int or 1 ints, each at least 1"),
         (lambda: nn.SumPool2d(-2, 1), ArgumentError, "SumPool2d: kernel_size is an int or 2 ints, each at least 1"),
         (lambda: nn.MaxPool2d(2, 2)(ops.ones((3, 2, 1, 4, 4))), ShapeError, r"\(N, C, H, W\).*nn.TimeDistributed"),
+        (lambda: nn.AdaptiveAvgPool2d(1)(ops.ones((3, 2, 1, 4, 4))), ShapeError, r"\(T, B, ...\).*nn.TimeDistributed"),
         (lambda: nn.Conv2d(1, 2, 3)(ops.ones((6, 8, 8))), ShapeError, r"expand_dims\(x, 1\) for one channel"),
     ],
 )
