@@ -162,7 +162,12 @@ def _() -> None:
     assert [round(float(rate), 6) for rate in optimiser.rates()] == [0.1, 0.2]
 
 
-@row("names", "`ms.jit`, `ms.set_context(mode=ms.GRAPH_MODE)`", "the same", "both modes have the same rules")
+@row(
+    "names",
+    "`ms.jit`, `ms.set_context(mode=ms.GRAPH_MODE)`",
+    "the same",
+    "the modes give equal values; GRAPH_MODE traces, so it refuses an `if` on a Tensor's value",
+)
 def _() -> None:
     before = ms.get_context("mode")
     try:
@@ -253,7 +258,7 @@ def _() -> None:
     "names",
     "`dataset.GeneratorDataset(...).batch(64)`",
     "`data.batches(x, y, batch_size=64)`, `train.Batches`",
-    "NumPy arrays",
+    "takes NumPy arrays, Tensors or lists; the batches are Tensors",
 )
 def _() -> None:
     parts = list(data.batches(np.zeros((5, 2)), np.zeros(5), batch_size=2))
@@ -269,7 +274,7 @@ def _() -> None:
     "names",
     '`initializer("normal", shape)`',
     "`from snncell.common.initializer import initializer`",
-    "the same names and numbers",
+    "the same names and default arguments",
 )
 def _() -> None:
     from snncell.common.initializer import Normal, initializer
@@ -320,7 +325,7 @@ def _() -> None:
     "names",
     "a subclass of `nn.TrainOneStepCell` with its own `construct`",
     "the same: `self.network`, `self.weights`, `self.grad`, `self.sens`, `ops.depend`",
-    "`self.grad_reducer` is missing, because nothing is reduced over processes",
+    "`self.grad_reducer` is missing; for several processes, call `snncell.distributed.mean_gradients`",
 )
 def _() -> None:
     class Step(nn.TrainOneStepCell):
@@ -697,8 +702,8 @@ def _() -> None:
 @row(
     "gradients",
     "`jvp` through a Cell with a `bprop`",
-    "differentiates the `bprop` by a second backward pass",
-    "transposes the `bprop`, because a `bprop` is linear in `dout`; so `jvp` and `grad` use the same derivative",
+    "computed from the `bprop`, by a second backward pass",
+    "the same derivative as `grad`; the `bprop` must be linear in `dout`",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
@@ -729,7 +734,12 @@ def _() -> None:
     refused(errors.GradientError, "weights are missing", lambda: of_weights(lambda x: x))
 
 
-@row("gradients", "a number as `sens`", "an error without names", "`GradientError`, which shows the Tensor to pass")
+@row(
+    "gradients",
+    "a number as `sens`",
+    "an error that does not name the argument",
+    "`GradientError`, which shows the Tensor to pass",
+)
 def _() -> None:
     gradient = ops.GradOperation(sens_param=True)(lambda x: x * x)
     refused(errors.GradientError, "ops.full_like", lambda: gradient(X, 2.0))
@@ -1148,8 +1158,8 @@ def _() -> None:
 @row(
     "layers",
     "`nn.Softplus`, `ops.softplus`",
-    "x if beta x is above 20",
-    "the formula everywhere, a difference of 2e-9; pass `threshold=20` for MindSpore's result",
+    "returns x if beta x is above 20",
+    "returns log(1 + exp(beta x)) / beta for every x, at most 2.1e-9 / beta more; `threshold=20` as in MindSpore",
 )
 def _() -> None:
     x = Tensor([21.0], ms.float64)

@@ -225,7 +225,7 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """Copy a backward step. Its first sequences become those of the forward step, followed by the saved values."""
+    """Copy a backward step. It reads forward sequences, saved values and gradients of outputs, in this order."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved

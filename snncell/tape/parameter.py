@@ -214,7 +214,7 @@ class Parameter(Tensor):
         return self, "_data", array
 
     def put(self, array: Any) -> Write:
-        """A write for `commit` of an array that a Program has computed; it moves to the device of the old value."""
+        """A write for `commit`. The new value is an array of a Program, on the device of the old value."""
         source, target = space_of(array), space_of(self._data)
         # A single element, such as an optimiser's counter, may be on any device, because `Plan` moves it.
         moves = target is not source and array.size > 1 and not self.follows
@@ -387,8 +387,8 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Context manager: write Parameters as a transaction. The block ends with `undo.clear()`. If an error or an
-    interruption comes before this line, all Parameters get their old values back.
+    """Context manager: write Parameters as a transaction. The last line of the block must be `undo.clear()`. If an
+    error or an interruption comes before it, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))

@@ -202,18 +202,9 @@ mutable: Pass a tuple, list or dict of Tensors directly: snncell.jit(fn)((x, y))
 lazy_inline: You do not need it, because snncell.jit traces a Cell with all its children.
 dtype_to_nptype dtype_to_pytype: snncell.float32.dtype
 issubclass_: snncell.float32.is_float
-grad_reducer: snncell.distributed.mean_gradients averages gradients over several processes.
 grad_no_sens: ops.GradOperation(get_by_list=True)
-set_acc set_broadcast_flag set_param_ps set_param_fl infer_param_pipeline_stage set_auto_parallel_context
-    communication reset_auto_parallel_context: train.fit(..., distributed=True) trains on several processes;
-    snncell.distributed has its building blocks.
-set_dynamic_inputs: cell.set_inputs; each new input shape is compiled.
-set_mixed_precision_type cast_inputs cast_param: cell.to_float(snncell.float16)
-cell_type: cell.cls_name
-cell_init_args: cell.extend_repr()
-compile_and_run: cell.compile(*inputs), and a call.
-flatten_weights: You do not need it: cell.trainable_params() keeps the weights, and the compiler optimises.
-jit_config_dict: cell.set_jit_config accepts MindSpore's settings; snncell.jit has those with an effect.
+set_auto_parallel_context communication reset_auto_parallel_context: train.fit(..., distributed=True) trains on several
+    processes; snncell.distributed has its building blocks.
 run_check: python -m snncell info prints the settings of snncell.get_context and the machine.
 is_tensor: isinstance(x, snncell.Tensor)
 FixedLossScaleManager: amp.StaticLossScaler
@@ -347,8 +338,17 @@ init_leaky init_synaptic init_alpha reset_mem reset reset_states reset_hidden ze
 save: snncell.save_checkpoint(cell, file)
 get_submodule get_parameter: cell.get_sub_cell(path), cell.parameters_dict()
 summary: snncell.explain(cell, x)
-share_memory shard set_comm_fusion set_boost set_data_parallel offload pipeline_stage: train.fit(...,
-    distributed=True) trains on several processes; snncell.distributed has its building blocks.
+grad_reducer: snncell.distributed.mean_gradients averages gradients over several processes.
+set_dynamic_inputs: cell.set_inputs; each new input shape is compiled.
+set_mixed_precision_type cast_inputs cast_param: cell.to_float(snncell.float16)
+cell_type: cell.cls_name
+cell_init_args: cell.extend_repr()
+compile_and_run: cell.compile(*inputs), and a call.
+flatten_weights: You do not need it: cell.trainable_params() keeps the weights, and the compiler optimises.
+jit_config_dict: cell.set_jit_config accepts MindSpore's settings; snncell.jit has those with an effect.
+share_memory shard set_comm_fusion set_boost set_data_parallel offload pipeline_stage set_acc set_broadcast_flag
+    set_param_ps set_param_fl infer_param_pipeline_stage: train.fit(..., distributed=True) trains on several processes;
+    snncell.distributed has its building blocks.
 param_groups: groups of an nn.Optimizer
 init_params weight_init: weight_init of nn.Dense and nn.Conv2d
 """)

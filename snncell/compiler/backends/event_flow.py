@@ -128,7 +128,7 @@ def _difference(a: Tensor, b: Tensor, of_a: Tensor, of_b: Tensor) -> Tensor:
 
 
 def course(slopes: Sequence[Form], form: Form, y: Sequence[Tensor]) -> tuple[Any, Any]:
-    """The first and the second derivative of a linear form in time; None if they are 0."""
+    """The first and the second time derivative of a linear form of the states; None for a derivative that is 0."""
     first = [value_of(one, y) for one in slopes]
     second = [value_of(one, first, constant=False) for one in slopes]
     return value_of(form, first, constant=False), value_of(form, second, constant=False)

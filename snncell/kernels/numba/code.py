@@ -182,7 +182,8 @@ class _Source:
     def _define(self, name: str, value: Any) -> None:
         if isinstance(value, (int, float)):
             line = f"{name} = {value!r}" if math.isfinite(value) else f"{name} = float('{value}')"
-            assert self.constants.setdefault(name, line) == line, name  # two modules may disagree on a name
+            # The assertion fails if two modules define the name differently.
+            assert self.constants.setdefault(name, line) == line, name
         elif isinstance(value, functools.partial):
             for each in (value.func, *map(type, value.args)):
                 self._import(each)
