@@ -12,7 +12,6 @@ of a segment, and then for the backward steps.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +76,7 @@ class CPULoop(LoopBackend):
         self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
         # Without products, a block has at most BLOCK elements, so its arrays fit on the stack. Rows can be longer.
         self.scratch = Scratch(0 if self.products else STACK)
+        self._size = 0
         self._emit(schedule)
 
     def _emit(self, schedule: LoopSchedule) -> None:
@@ -372,8 +372,12 @@ class CPULoop(LoopBackend):
         """The kernel as arguments of `build`, or nothing if there are no elements to compute."""
         return [(self.name, self.source, self.signature)] if self.units else []
 
-    @cached_property
+    @property
     def _block(self) -> int:
+        self._size = self._size or self._choose_block()  # not a `cached_property`, for the reason in `Scan.schedule`
+        return self._size
+
+    def _choose_block(self) -> int:
         # The size of a block must not depend on the number of threads, because the bits of the results depend on it.
         if self.products:
             most = loops.BLOCK // max(1, *self.widths) // GROUP
