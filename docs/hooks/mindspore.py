@@ -228,7 +228,7 @@ def _() -> None:
     "names",
     "`Model(...).train`, `fit`, `eval`, `predict`; `nn.TrainOneStepCell`, `nn.WithLossCell`",
     "the same",
-    "[`train.fit`](../training.md) is one call; both compile the step",
+    "[`train.fit`](../training.md) trains and evaluates in one call; it compiles the training step, as `Model` does",
 )
 def _() -> None:
     net = nn.Dense(2, 2)
@@ -463,7 +463,7 @@ def _() -> None:
 @row(
     "training",
     "`EarlyStopping`",
-    "`restore_best_weights=False`, `patience=0`",
+    "by default, `restore_best_weights=False` and `patience=0`",
     "restores the best weights, unless `restore_best_weights=False`; `patience` is required",
 )
 def _() -> None:
@@ -525,7 +525,7 @@ def _() -> None:
     "reverses",
     "a gradient of another dtype",
     "cast, even to integers",
-    "`BpropError`; float to float is cast",
+    "`BpropError`, except that a float dtype is cast to another float dtype",
 )
 def _() -> None:
     whole = cell_with(lambda self, x, y, out, dout: (dout.astype("int64"), dout))
@@ -688,7 +688,7 @@ def _() -> None:
 @row(
     "gradients",
     "`if x.sum() > 0:` under `jit`",
-    "compiled from the source, if its grammar allows it",
+    "is compiled from the source code, if MindSpore supports its syntax",
     "an error that names the line and the fix, `ops.where` or `ops.scan`, because a function is traced",
 )
 def _() -> None:
@@ -703,7 +703,7 @@ def _() -> None:
     "gradients",
     "`jvp` through a Cell with a `bprop`",
     "computed from the `bprop`, by a second backward pass",
-    "the same derivative as `grad`; the `bprop` must be linear in `dout`",
+    "uses the same derivative as `grad`, so the `bprop` must be linear in `dout`",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
@@ -711,7 +711,7 @@ def _() -> None:
     assert value.tolist() == [2.0, -4.0] and tangent.tolist() == [7.0, 7.0]
 
 
-@row("gradients", "`vjp` with an input of integers", "zeros", "`None` in its place")
+@row("gradients", "`vjp` with an input of integers", "zeros", "`None` for this input")
 def _() -> None:
     of_x, of_n = ms.vjp(lambda x, n: x * n, X, Tensor([2, 3]))[1](ops.ones(2))
     assert of_x.tolist() == [2.0, 3.0] and of_n is None
@@ -806,7 +806,7 @@ def _() -> None:
 @row(
     "parameters",
     "`net.bias = None`, if it is a Parameter",
-    "is accepted, and the call fails",
+    "is accepted, and the next call of `net` fails",
     "`AssignError` with the fix; `net.weight = tensor` sets the data, as in MindSpore",
 )
 def _() -> None:
@@ -893,7 +893,7 @@ def _() -> None:
     "parameters",
     "`cell.cell_prefix`",
     "the path of the Cell",
-    "`cell.param_prefix`, which the error names",
+    "an error that names our equivalent, `cell.param_prefix`",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2))
@@ -901,7 +901,12 @@ def _() -> None:
     assert net[0].param_prefix == "0"
 
 
-@row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, for names that you have set")
+@row(
+    "parameters",
+    "two equal names in a `ParameterTuple`",
+    "`ValueError`",
+    "the same, if both Parameters belong to the same Cell, or both to none",
+)
 def _() -> None:
     two = [Parameter(X, name="w"), Parameter(X, name="w")]
     refused(ValueError, "'w'", lambda: ParameterTuple(two))
@@ -936,7 +941,12 @@ def _() -> None:
     assert [p.name for p in nn.SequentialCell(net[1]).get_parameters()] == ["1.weight"]
 
 
-@row("parameters", "`insert_child_to_cell(name, cell)`", "does not rename", "names it like an attribute")
+@row(
+    "parameters",
+    "`insert_child_to_cell(name, cell)`",
+    "its Parameters keep their names",
+    "they get the names that an attribute gives: `name.weight`",
+)
 def _() -> None:
     net = nn.Cell()
     net.insert_child_to_cell("part", nn.Dense(2, 2))
@@ -1159,7 +1169,8 @@ def _() -> None:
     "layers",
     "`nn.Softplus`, `ops.softplus`",
     "returns x if beta x is above 20",
-    "returns log(1 + exp(beta x)) / beta for every x, at most 2.1e-9 / beta more; `threshold=20` as in MindSpore",
+    "returns log(1 + exp(beta x)) / beta for every x; differs from MindSpore by at most 2.1e-9 / beta, and not at all "
+    "if you pass `threshold=20`",
 )
 def _() -> None:
     x = Tensor([21.0], ms.float64)

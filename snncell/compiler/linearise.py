@@ -214,7 +214,7 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
     """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, if a
-    bprop calls a Cell with its own bprop, only the second-order gradient calls the inner bprop, which may read a state.
+    bprop calls a Cell that has a bprop too, only the second-order gradient calls this inner bprop. It may read a state.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]

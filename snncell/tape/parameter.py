@@ -214,7 +214,7 @@ class Parameter(Tensor):
         return self, "_data", array
 
     def put(self, array: Any) -> Write:
-        """A write for `commit`. The new value is an array of a Program, on the device of the old value."""
+        """A write for `commit` that replaces the value by a result of a Program, moved to the old value's device."""
         source, target = space_of(array), space_of(self._data)
         # A single element, such as an optimiser's counter, may be on any device, because `Plan` moves it.
         moves = target is not source and array.size > 1 and not self.follows

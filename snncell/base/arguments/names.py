@@ -1,4 +1,4 @@
-"""Missing names: errors that suggest another name if a module, a Tensor or a Cell does not have one.
+"""Missing names: if a module, a Tensor or a Cell does not have a name, the error suggests another one.
 
 Some modules have another path in MindSpore. For example, the import of `snncell.common.tensor` gives our module
 `snncell.tape.tensor`. If a name is missing, as in `from snncell.nn import Module`, Python searches for a module of that

@@ -1,7 +1,7 @@
 """The closed form of linear differential equations: exact steps of event-driven neurons, as traced operations.
 
 The slopes of the states must be linear, dy_j/dt = sum_k A_jk y_k + b_j, with coefficients that are constant between
-events. A state that drives another one must not be driven itself. The states after a time h are then
+events. A state k that drives another one must not be driven itself: dy_k/dt = A_kk y_k. After a time h, the states are
 
     y_j(h) = exp(A_jj h) y_j + sum_{k != j} A_jk D(A_jj, A_kk) y_k + b_j D(A_jj, 0)
     D(a, b) = (exp(a h) - exp(b h)) / (a - b),   h exp(a h) if a = b
@@ -149,8 +149,8 @@ def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> A
     """The time s until the slope of a linear form is 0.
 
     If the slope contains at most one exponential, it never changes its sign, and the function returns None. Otherwise
-    the slope is a sum of two exponentials with the rates a and b. If the slope is u at the beginning, and its
-    derivative w, then exp((a - b) s) = 1 + x, where x = (b - a) u / (w - b u). If the slope is never 0 after the
+    the slope is a sum of two exponentials with the rates a and b. Let u be the slope at the beginning, and w its
+    derivative. Then exp((a - b) s) = 1 + x, where x = (b - a) u / (w - b u). If the slope is never 0 after the
     beginning, this formula gives an s that is 0, negative or NaN.
     """
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])

@@ -30,7 +30,8 @@ def fill_planes(
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
         # Clear the end of each plane before the copies, because `zero` may also clear the start of the next plane. The
-        # zeros are needed because vectors read past the last row, and rows share their padding.
+        # zeros are needed for two reasons. Vectors read past the last row. And the zeros after a row are stored as the
+        # zeros before the next row, which the last row does not have.
         zero(tail(target, plane * apart + images * area), apart - images * area)
     top, last = least(views[0], views[by_rows - 1]), views[0] if views[0] > views[by_rows - 1] else views[by_rows - 1]
     begin = skipped + top if skipped + top > 0 else 0
@@ -92,7 +93,9 @@ def put_rows(
     target: Any, source: Any, channels: int, target_apart: int, source_apart: int, rows: int, width: int, pitch: int,
     down: int, across: int,
 ) -> None:  # fmt: skip
-    """Copy results of `channels`, with rows `pitch` apart, to an array with rows `down` and columns `across` apart."""
+    """Copy the results of some channels. The distance between two rows is `pitch` in `source`, and `down` in `target`.
+    Columns of `target` are `across` apart.
+    """
     for channel in range(channels):
         place, origin = channel * target_apart, channel * source_apart
         if across == 1 and pitch == width and down == width:
@@ -174,7 +177,7 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    scratch: Ints  # the row length of each scratch array (`run_in_parts`) except the last (`memory`)
+    scratch: Ints  # the row length of each scratch array, except the last one, which `memory` adds
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 
@@ -193,7 +196,9 @@ class Views(NamedTuple):
 
     @classmethod
     def shifted(cls, axis: Axis) -> Views:
-        """One plane per phase of the stride; taps are shifts of these planes."""
+        """One plane per phase of the stride; taps are shifts of these planes. For example, if the stride is 2, one
+        plane contains the even elements, and the other one the odd elements.
+        """
         low = min(axis.places)
         phases = sorted({(p - low) % axis.stride for p in axis.places})
         shifts = [(phases.index((p - low) % axis.stride), (p - low) // axis.stride) for p in axis.places]

@@ -145,7 +145,8 @@ def source_of(kernel: Callable[..., Any], **given: Any) -> str:
 
     A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
     so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
-    For a `functools.partial`, the source calls the function and assigns the result to the name.
+    A `functools.partial` becomes a call that makes a function: `add_taps=partial(contraction, taps)` in `given` becomes
+    the line `add_taps = contraction(Taps(...))`.
     """
     text = _Source(given)
     text.add(kernel)
@@ -275,8 +276,9 @@ def _machine() -> tuple[Any, ...]:
 
 # --- Progress of compilation: the kernel that is being compiled, and how many are left --------------------------------
 
-# If the compiler knows kernels in advance, it announces them by `expect_kernels`. Others are added when they begin. For
-# example, the kernel of a sparse product depends on the number of spikes, which is known only at run time.
+# If the compiler knows kernels in advance, it announces them by `expect_kernels`. Another kernel is added when its
+# compilation begins. For example, the kernel of a sparse product depends on the number of spikes, which is known only
+# at run time.
 
 # A callback (number of the kernel from 1 on, number of all kernels, True if another process compiles it).
 Report = Callable[[int, int, bool], None]
