@@ -1169,8 +1169,8 @@ def _() -> None:
     "layers",
     "`nn.Softplus`, `ops.softplus`",
     "returns x if beta x is above 20",
-    "returns log(1 + exp(beta x)) / beta for every x; differs from MindSpore by at most 2.1e-9 / beta, and not at all "
-    "if you pass `threshold=20`",
+    "returns log(1 + exp(beta x)) / beta for every x, at most 2.1e-9 / beta more than MindSpore; if you pass "
+    "`threshold=20`, returns x as in MindSpore",
 )
 def _() -> None:
     x = Tensor([21.0], ms.float64)
