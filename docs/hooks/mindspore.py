@@ -205,8 +205,8 @@ def _() -> None:
     "names",
     '`amp.auto_mixed_precision(net, "O1")`, `amp.DynamicLossScaler`, `StaticLossScaler`, `all_finite`',
     "the same",
-    'the output of a layer is float32; "O2" and "O3" are missing; `train.fit(loss_scale=...)` does '
-    "[all of this](../precision.md#mixed-precision)",
+    'the output of a layer is float32; "O2" and "O3" are missing; `train.fit(loss_scale=...)` [scales '
+    "the loss](../precision.md#mixed-precision) and skips steps with infinite or NaN gradients",
 )
 def _() -> None:
     net = amp.auto_mixed_precision(nn.Dense(2, 2), "O1")

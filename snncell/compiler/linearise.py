@@ -196,7 +196,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
 
 @contextmanager
 def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
-    """Context manager: refuse effects that the trace of a gradient cannot repeat at each step."""
+    """Context manager: refuse writes of a bprop to Parameters and Python values: they would happen once only."""
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:
         yield

@@ -81,8 +81,8 @@ class Parameter(Tensor):
         name: its name; by default the name of the first attribute that holds it. If its Cell becomes part of another
             Cell, the name becomes the path, such as `fc1.weight`.
         requires_grad: whether you can take gradients with respect to it.
-        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's attributes, without effect, like `sliced`,
-            `unique` and `key`; `inited_param` is None and `param_info` the Parameter itself.
+        layerwise_parallel, parallel_optimizer, storage_format: attributes of MindSpore without effect here. So are
+            `sliced`, `unique` and `key`. `inited_param` is None, and `param_info` is the Parameter itself.
         device: "CPU" or "GPU"; by default the device of `set_context`.
     """
 

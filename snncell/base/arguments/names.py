@@ -114,9 +114,9 @@ def install() -> None:
 def export(namespace: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
-    `help` shows the docstring first. You need it as an overview, because after it `help` repeats all methods of `Cell`
-    for each class. `namespace` is the package's globals(). Call this before `guard`, which changes the functions'
-    `__module__`.
+    `help` shows the docstring first. The list is an overview, because the rest of the output is long: all methods of
+    `Cell` again for each class. `namespace` is the package's globals(). Call this before
+    `guard`, which changes the functions' `__module__`.
     """
     names = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted(names)

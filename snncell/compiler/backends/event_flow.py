@@ -6,7 +6,8 @@ events. A state k that drives another one must not be driven itself: dy_k/dt = A
     y_j(h) = exp(A_jj h) y_j + sum_{k != j} A_jk D(A_jj, A_kk) y_k + b_j D(A_jj, 0)
     D(a, b) = (exp(a h) - exp(b h)) / (a - b),   h exp(a h) if a = b
 
-A linear function of two such states has at most one extremum, so a crossing is never missed: see `solver.py`.
+A neuron spikes when a linear function of its states crosses 0. A function of two such states has at most one extremum,
+so `solver.py` misses no spike.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> A
     If the slope contains at most one exponential, it never changes its sign, and the function returns None. Otherwise
     the slope is a sum of two exponentials with the rates a and b. Let u be the slope at the beginning, and w its
     derivative. Then exp((a - b) s) = 1 + x, where x = (b - a) u / (w - b u). If the slope is never 0 after the
-    beginning, this formula gives an s that is 0, negative or NaN.
+    beginning, this formula gives an s that is 0, negative, infinite
+    or NaN.
     """
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])
     modes = [place for place in places if place != ONE and slopes[place]]

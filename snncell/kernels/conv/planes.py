@@ -176,7 +176,7 @@ class ConvolutionPlan(NamedTuple):
     offsets: Any
     views: Any
     units: int  # of the multiplying kernel
-    blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
+    blocks: int  # of weights in a group; a block has eight outputs, or four for a weight gradient
     scratch: Ints  # the row length of each scratch array, except the last one, which `memory` adds
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient

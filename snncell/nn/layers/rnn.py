@@ -301,7 +301,7 @@ class RNN(_RecurrentNetwork):
         x: (T, B, I).
         hx: the initial state, (layers * directions, B, H); zeros by default.
         seq_length: integers (B,), the number of steps of each sample, by default T; later outputs are 0.
-    Returns: The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
+    Returns: The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, in the shape of hx.
     Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
     Example:
         >>> out, h = nn.RNN(3, 4)(ops.ones((6, 2, 3)))  # (T, B, I)
@@ -354,7 +354,8 @@ class LSTM(_RecurrentNetwork):
         c' = f c + i g
         h' = o tanh(c')
 
-    Inputs are as for `RNN`, with the pair (h, c) as hx and as last states. The weights' rows are in order i, f, g, o.
+    Inputs and results are those of `RNN`, but hx and the last states are pairs (h, c). The weights' rows are ordered
+    i, f, g, o.
     Source: Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers, Schmidhuber and Cummins, 2000.
     Example:
         >>> out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((6, 2, 3)))
