@@ -288,7 +288,7 @@ def _() -> None:
     "names",
     "`nn.RNN`, `nn.GRU`, `nn.LSTM` and their cells",
     "the same",
-    "without `hx` the states are zeros; weights are attributes, for example `weight_ih_l0`, in PyTorch's order",
+    "without `hx` the states are zeros; weights are attributes (`weight_ih_l0`), in PyTorch's order of gates",
 )
 def _() -> None:
     out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((5, 2, 3)))
@@ -401,8 +401,8 @@ def _() -> None:
 
 @row(
     "training",
-    "`Model(step)` with a `TrainOneStepCell` that has its own `construct`, or `sens`",
-    "trains with it",
+    "`Model(step)`, if `step` is a `TrainOneStepCell` with its own `construct` or with a `sens`",
+    "trains with this Cell",
     "`ArgumentError`, because a Model has its own step; call such a Cell in a loop",
 )
 def _() -> None:
@@ -697,18 +697,6 @@ def _() -> None:
 
     refused(errors.TraceError, "branch|needs a value", lambda: ms.jit(branch)(X))
     assert branch(X).asnumpy().tolist() == [-1.0, 2.0]
-
-
-@row(
-    "gradients",
-    "`jvp` through a Cell with a `bprop`",
-    "computed from the `bprop`, by a second backward pass",
-    "uses the same derivative as `grad`, so the `bprop` must be linear in `dout`",
-)
-def _() -> None:
-    cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
-    value, tangent = ms.jvp(cell, X, ops.ones(2))
-    assert value.tolist() == [2.0, -4.0] and tangent.tolist() == [7.0, 7.0]
 
 
 @row("gradients", "`vjp` with an input of integers", "zeros", "`None` for this input")

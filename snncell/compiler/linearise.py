@@ -47,7 +47,7 @@ class Reverse:
     float_states: list[int]  # the numbers of the forward states that have a gradient
     seeded: list[int]  # the numbers of the forward outputs that have a gradient, except states
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
-    noted: NotedResults  # Tensors that monitors note in the backward step; they are the end of its results
+    noted: NotedResults  # Tensors that monitors note in the backward step; they come last in its results
 
 
 # --- The step ---------------------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, if a
-    bprop calls a Cell that has a bprop too, only the second-order gradient calls this inner bprop. It may read a state.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a
+    bprop may call a Cell with its own bprop. This one runs only for a second-order gradient, and it may read a state.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
@@ -225,7 +225,9 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """Copy a backward step. It reads forward sequences, saved values and gradients of outputs, in this order."""
+    """Copy a backward step with other input sequences: those of the forward step, the saved values (or all states), and
+    the gradients of outputs, in this order.
+    """
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved

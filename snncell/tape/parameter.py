@@ -395,8 +395,9 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
-    """True if a value of dtype `source` may become one of dtype `target`. In the order bool, integer, float, complex,
-    the target must come later, or be in the same category and hold all values of the source.
+    """True if a value of dtype `source` may become one of dtype `target`. The categories are, in this order, bool,
+    integer, float and complex. The target's category must be later than that of the source. If it is the same, the
+    target must have all values of the source.
     """
     if source.category == target.category:
         return bool(np.can_cast(source.dtype, target.dtype))

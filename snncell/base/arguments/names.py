@@ -23,8 +23,8 @@ from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The end of an error about a missing name: the equivalent in `table`, or else the most similar of the `own` names,
-    with the text `before` in front, such as "nn.".
+    """The end of an error about a missing name: the equivalent in `table`, or else the most similar of the `own` names.
+    `before` is the text that precedes this name, such as "nn.".
     """
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; use {translation}."
@@ -42,7 +42,7 @@ def suggest_in(module: str, name: str) -> str:
     """The end of the error message for a name that a module does not have."""
     table = MODULES.get(module, {})
     own = _names_in(module)
-    if name not in table and plain_name(name) not in map(plain_name, own):  # for example nn.where is ops.where
+    if name not in table and plain_name(name) not in map(plain_name, own):  # for example nn.where: `where` is in ops
         homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
@@ -114,9 +114,9 @@ def install() -> None:
 def export(namespace: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
-    `help` shows the docstring first. The list is an overview, because the rest of the output is long: all methods of
-    `Cell` again for each class. `namespace` is the package's globals(). Call this before
-    `guard`, which changes the functions' `__module__`.
+    `help` shows the docstring first. The list gives an overview. The rest of the output is too long for this, because
+    it repeats all methods of `Cell` for each class. `namespace` is the package's globals(). Call this before `guard`,
+    which changes the functions' `__module__`.
     """
     names = [name for name, one in namespace.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     namespace["__all__"] = sorted(names)

@@ -6,8 +6,8 @@ events. A state k that drives another one must not be driven itself: dy_k/dt = A
     y_j(h) = exp(A_jj h) y_j + sum_{k != j} A_jk D(A_jj, A_kk) y_k + b_j D(A_jj, 0)
     D(a, b) = (exp(a h) - exp(b h)) / (a - b),   h exp(a h) if a = b
 
-A neuron spikes when a linear function of its states crosses 0. A function of two such states has at most one extremum,
-so `solver.py` misses no spike.
+A neuron spikes when a linear function of its states crosses 0. This function may depend on at most two states
+that change between events, so it has at most one extremum. `solver.py` can end a step there, so it misses no spike.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def turn(slopes: Sequence[Form], form: Form, y: Sequence[Tensor], who: str) -> A
     places = dict.fromkeys([*form, *(place for own in form if own != ONE for place in slopes[own])])
     modes = [place for place in places if place != ONE and slopes[place]]
     if len(modes) > 2:
-        raise refuse(who, f"it depends on {len(modes)} states that change between events, and at most two can")
+        raise refuse(who, f"it depends on {len(modes)} states that change between events, and at most two are possible")
     if len(modes) < 2:
         return None
     slope, curve = course(slopes, form, y)

@@ -148,7 +148,7 @@ def write_shd_like(
         /extra/speaker          uint16
         /extra/meta_info        age, body_height and gender of each speaker: 0, 0 and "none", because they are synthetic
 
-    float16 has a resolution of 0.25 ms below 0.5 s, 0.5 ms below 1 s, and 1 ms above.
+    float16 has a resolution of 0.25 ms between 0.25 and 0.5 s, 0.5 ms up to 1 s, and 1 ms above.
 
     Args:
         path: the path of the file; an existing file is replaced.

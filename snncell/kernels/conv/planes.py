@@ -22,16 +22,17 @@ def fill_planes(
     """Copy some channels of several images into padded planes. Each channel has the shape (height, width).
 
     The channels of the first image start at `source[first]`, and those of each next image `between` elements later.
-    `views` contains `by_rows` row numbers p and then `by_columns` column numbers q. Each pair (p, q) gives one plane
-    per channel. Its element (i, j) is element (skipped + i down + p, j across + q) of the channel, or 0 if there is no
-    such element. Planes are `apart` elements apart in `target`, with zeros after the rows of the last image. If the
-    images are bytes, `lines` is memory in which one channel is converted to floats.
+    `views` contains `by_rows` row offsets p and then `by_columns` column offsets q. Each pair (p, q) gives one plane
+    per channel. A plane contains the rows of all images, one image after the other, and then zeros. For each image, its
+    element (i, j) is element (skipped + i * down + p, j * across + q) of the channel, or 0 if there is no such element.
+    Planes begin at distances of `apart` elements in `target`. If the images are bytes, `lines` is memory in which one
+    channel is converted to floats.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
         # Clear the end of each plane before the copies, because `zero` may also clear the start of the next plane. The
-        # zeros are needed for two reasons. Vectors read past the last row. And the zeros after a row are stored as the
-        # zeros before the next row, which the last row does not have.
+        # zeros are needed for two reasons. Vectors read past the last row. And a row shares the zeros on its right
+        # with the next row, which has them on its left; after the last row there is no next row.
         zero(tail(target, plane * apart + images * area), apart - images * area)
     top, last = least(views[0], views[by_rows - 1]), views[0] if views[0] > views[by_rows - 1] else views[by_rows - 1]
     begin = skipped + top if skipped + top > 0 else 0
@@ -54,7 +55,7 @@ def fill_planes(
 def fill_plane(
     target: Any, image: Any, height: int, width: int, down: int, across: int, top: int, left: int, rows: int, pitch: int
 ) -> None:
-    """Copy elements (top + i down, left + j across) of an image, or 0 outside of it, to row i and column j."""
+    """Copy element (top + i * down, left + j * across) of an image, or 0 outside of it, to row i and column j."""
     low, high = -left, width - left
     if across > 1:  # a branch, because divisions take long
         low, high = (across - 1 - left) // across, (width - 1 - left) // across + 1
@@ -159,8 +160,8 @@ class Shape(NamedTuple):
 
 
 class WeightOrder(NamedTuple):
-    """The steps in an array of weights. For output r and channel c in group g, and element k of the window, the weight
-    has the index `g * group + r * row + c * channel + taps[k]`.
+    """The strides of an array of weights. For output r and channel c in group g, and element k of the window, the
+    weight has the index `g * group + r * row + c * channel + taps[k]`.
     """
 
     row: int
@@ -175,8 +176,8 @@ class ConvolutionPlan(NamedTuple):
     geometry: Any  # geometry, offsets and views are kernel arguments
     offsets: Any
     views: Any
-    units: int  # of the multiplying kernel
-    blocks: int  # of weights in a group; a block has eight outputs, or four for a weight gradient
+    units: int  # the number of units of the multiplying kernel
+    blocks: int  # the number of blocks of weights in a group; a block has eight outputs, or four for a weight gradient
     scratch: Ints  # the row length of each scratch array, except the last one, which `memory` adds
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
@@ -196,8 +197,9 @@ class Views(NamedTuple):
 
     @classmethod
     def shifted(cls, axis: Axis) -> Views:
-        """One plane per phase of the stride; taps are shifts of these planes. For example, if the stride is 2, one
-        plane contains the even elements, and the other one the odd elements.
+        """One plane per phase of the stride, the position modulo the stride. For example, if the stride is 2, one plane
+        contains the even elements, and the other one the odd elements. A tap, an element of the window, reads one
+        plane with a shift.
         """
         low = min(axis.places)
         phases = sorted({(p - low) % axis.stride for p in axis.places})

@@ -120,7 +120,9 @@ def load_or_make(
 
 
 def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
-    """Rewrite the signature of a kernel's source to `(start, stop, slots)`, and unpack its arguments from the slots."""
+    """Rewrite the signature of a kernel's source to `(start, stop, slots)`, and add a line that unpacks the arguments
+    from `slots`: 64-bit words, each with a number or the address of an array object.
+    """
     head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
     assert head is not None  # the source is generated, or comes from `source_of`
     kinds = []
@@ -145,8 +147,9 @@ def source_of(kernel: Callable[..., Any], **given: Any) -> str:
 
     A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
     so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
-    A `functools.partial` becomes a call that makes a function: `add_taps=partial(contraction, taps)` in `given` becomes
-    the line `add_taps = contraction(Taps(...))`.
+    A `functools.partial` becomes a line that calls its function with its arguments. The result of this call is a
+    function that the kernel calls. For example, `add_taps=partial(contraction, taps)` in `given` becomes the line
+    `add_taps = contraction(Taps(...))`.
     """
     text = _Source(given)
     text.add(kernel)
@@ -247,7 +250,7 @@ def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
 def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
     """Execute a generated source and return its function `name`, uncompiled."""
     # The module is made from `source`, because the file on disk may be missing or replaced. Numba's code refers to the
-    # module by name, so the name is the same in every process, and the module is in `sys.modules`.
+    # module by name. So its name must be the same in every process, and it must be in `sys.modules`.
     module = ModuleType(f"_snncell_generated_{path.stem}")
     module.__file__ = str(path)
     module.__dict__["__source__"] = source  # for `syntax`
@@ -276,9 +279,9 @@ def _machine() -> tuple[Any, ...]:
 
 # --- Progress of compilation: the kernel that is being compiled, and how many are left --------------------------------
 
-# If the compiler knows kernels in advance, it announces them by `expect_kernels`. Another kernel is added when its
-# compilation begins. For example, the kernel of a sparse product depends on the number of spikes, which is known only
-# at run time.
+# If the compiler knows kernels in advance, it announces them by `expect_kernels`. A kernel that was not announced is
+# added when its compilation begins. For example, the kernel of a sparse product depends on the number of spikes, which
+# is known only at run time.
 
 # A callback (number of the kernel from 1 on, number of all kernels, True if another process compiles it).
 Report = Callable[[int, int, bool], None]

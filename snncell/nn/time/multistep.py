@@ -41,7 +41,7 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 
 def count_states(cell: Cell) -> int:
-    """The number of states of a neuron: the arguments of its construct after the first."""
+    """The number of states of a neuron: the arguments of its construct that have no default, after the first."""
     parameters = _inputs_of(cell)
     if isinstance(cell, MultiStep):
         raise ArgumentError(
