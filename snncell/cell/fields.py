@@ -83,7 +83,7 @@ class Field:
 def _quote(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
-    if inspect.isfunction(value):  # whose repr is an address
+    if inspect.isfunction(value):  # its repr contains an address
         return value.__qualname__
     return f"{type(value).__name__}()" if hasattr(value, "construct") else repr(value)
 

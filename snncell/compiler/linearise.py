@@ -214,7 +214,8 @@ def _refuse_effects(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
     """True if a backward step, or a gradient of higher order, reads states that were not saved. For example, a
-    bprop may call a Cell with its own bprop. This one runs only for a second-order gradient, and it may read a state.
+    bprop may call a Cell with its own bprop. This inner bprop runs only for a second-order gradient, and it may read a
+    state.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
